@@ -1,0 +1,1 @@
+//! Judging a candidate: `PromQL` templating, the Prometheus client, verdicts.

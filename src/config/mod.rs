@@ -1,0 +1,1 @@
+//! The configuration file: schema, units, validation.

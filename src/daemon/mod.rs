@@ -1,0 +1,1 @@
+//! Supervision: one task per service, the clock, start and shutdown.

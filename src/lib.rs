@@ -1,0 +1,8 @@
+//! Volery rolls new versions of queue workers out a few pods at a time, judged by Prometheus.
+
+pub mod analysis;
+pub mod cluster;
+pub mod config;
+pub mod daemon;
+pub mod rollout;
+pub mod simulate;

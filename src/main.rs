@@ -1,0 +1,3 @@
+//! The `volery` command.
+
+fn main() {}

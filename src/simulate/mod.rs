@@ -1,0 +1,1 @@
+//! A simulated cluster: an in-process API server with controllers, pods and metrics under virtual time.
