@@ -1,0 +1,241 @@
+use super::super::answer::Answer;
+use super::super::stub::{Stub, body, client, vector};
+use super::*;
+
+/// Never reached by an answer that comes at all, however slow the machine.
+const GENEROUS: Duration = Duration::from_secs(60);
+
+async fn answer_to(
+    response: impl Fn() -> axum::response::Response + Clone + Send + Sync + 'static,
+) -> Unavailable {
+    let stub = Stub::start(move |_| std::future::ready(response())).await;
+    stub.client()
+        .query("up == bool 1", GENEROUS)
+        .await
+        .unwrap_err()
+}
+
+#[tokio::test]
+async fn a_query_is_posted_as_a_form_without_a_time() {
+    let stub = Stub::start(|_| async { vector(&[(&[("pod", "a")], "1")]) }).await;
+    let query = "my_errors{pod=\"a\",x=~'&=+%ä '} == bool 0";
+    let response = stub
+        .client()
+        .query(query, Duration::from_millis(59_500))
+        .await
+        .unwrap();
+    assert!(matches!(response.answer, Answer::Vector(samples) if samples.len() == 1));
+    let asked = stub.asked();
+    assert_eq!(asked.len(), 1);
+    assert_eq!(
+        (asked[0].method.as_str(), asked[0].path.as_str()),
+        ("POST", "/api/v1/query")
+    );
+    assert_eq!(asked[0].address_query, None);
+    let parameters: Vec<_> = asked[0]
+        .parameters
+        .iter()
+        .map(|(k, v)| (k.as_str(), v.as_str()))
+        .collect();
+    assert_eq!(parameters, [("query", query), ("timeout", "59500ms")]);
+}
+
+#[tokio::test]
+async fn a_path_prefix_is_kept() {
+    let stub = Stub::start(|_| async { vector(&[]) }).await;
+    for (given, path) in [
+        ("", "/api/v1/query"),
+        ("/", "/api/v1/query"),
+        ("/prometheus", "/prometheus/api/v1/query"),
+        ("/a/b%20c/", "/a/b%20c/api/v1/query"),
+        ("//", "/api/v1/query"),
+    ] {
+        let address = format!("http://{}{given}", stub.address);
+        client(&address)
+            .query("up == bool 1", GENEROUS)
+            .await
+            .unwrap();
+        assert_eq!(stub.asked().last().unwrap().path, path, "{given}");
+    }
+}
+
+#[tokio::test]
+async fn every_status_but_200_is_unavailable_whatever_the_body_says() {
+    let good = r#"{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[1,"1"]}]}}"#;
+    let error = r#"{"status":"error","errorType":"bad_data","error":"parse error: oh\nno"}"#;
+    for status in [201, 204, 400, 401, 404, 422, 500, 503] {
+        let reason = answer_to(move || body(status, if status == 204 { "" } else { good })).await;
+        assert!(
+            matches!(reason, Unavailable::Status { status: s, .. } if s == status),
+            "{reason}"
+        );
+        assert!(!reason.concerns_all_queries());
+    }
+    let reason = answer_to(move || body(400, error)).await;
+    assert_eq!(
+        reason.to_string(),
+        "Prometheus answered HTTP 400: bad_data: parse error: oh no"
+    );
+    let reason = answer_to(|| body(502, format!("<h1>Bad</h1>\n{}", "x".repeat(9000)))).await;
+    assert!(
+        reason
+            .to_string()
+            .starts_with("Prometheus answered HTTP 502: <h1>Bad</h1> xxx")
+    );
+    assert!(reason.to_string().len() < 300);
+    let reason = answer_to(|| body(429, "slow down")).await;
+    assert_eq!(reason, Unavailable::Throttled("slow down".to_owned()));
+    assert!(reason.concerns_all_queries());
+}
+
+#[tokio::test]
+async fn an_error_or_nonsense_under_status_200_is_unavailable() {
+    let error = r#"{"status":"error","errorType":"execution","error":"out of memory"}"#;
+    let reason = answer_to(move || body(200, error)).await;
+    assert_eq!(
+        reason.to_string(),
+        "Prometheus answered with an error (execution): out of memory"
+    );
+    for nonsense in [
+        "",
+        "<html>please log in</html>",
+        "{\"status\":\"success\"}",
+        "null",
+    ] {
+        let reason = answer_to(move || body(200, nonsense)).await;
+        assert!(
+            matches!(reason, Unavailable::Answer(AnswerError::Nonsense(_))),
+            "{nonsense}: {reason}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_redirect_is_not_followed_and_names_the_right_address() {
+    let stub = Stub::start(|_| async {
+        let mut response = body(302, "");
+        response.headers_mut().insert(
+            LOCATION,
+            http::HeaderValue::from_static("https://prometheus.example/"),
+        );
+        response
+    })
+    .await;
+    let reason = stub
+        .client()
+        .query("up == bool 1", GENEROUS)
+        .await
+        .unwrap_err();
+    assert_eq!(
+        reason.to_string(),
+        "Prometheus redirects to \"https://prometheus.example/\"; put the right address into prometheus-base-url"
+    );
+    assert_eq!(stub.asked().len(), 1);
+}
+
+#[tokio::test]
+async fn an_answer_that_does_not_come_is_given_up_at_the_deadline() {
+    let stub = Stub::start(|_| std::future::pending()).await;
+    let deadline = Duration::from_millis(50);
+    let reason = stub
+        .client()
+        .query("up == bool 1", deadline)
+        .await
+        .unwrap_err();
+    assert_eq!(reason, Unavailable::TimedOut(deadline));
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_end_is_given_up_at_the_deadline() {
+    let stub = Stub::start(|_| async {
+        let body = futures::StreamExt::chain(
+            futures::stream::iter([Ok::<_, std::io::Error>("{\"status\":")]),
+            futures::stream::pending(),
+        );
+        self::body(200, axum::body::Body::from_stream(body))
+    })
+    .await;
+    let deadline = Duration::from_millis(500);
+    let reason = stub
+        .client()
+        .query("up == bool 1", deadline)
+        .await
+        .unwrap_err();
+    assert_eq!(reason, Unavailable::TimedOut(deadline));
+}
+
+#[tokio::test]
+async fn a_huge_body_is_not_read_to_its_end() {
+    let endless = || {
+        let spaces =
+            futures::stream::repeat_with(|| Ok::<_, std::io::Error>(vec![b' '; 64 * 1024]));
+        body(200, axum::body::Body::from_stream(spaces))
+    };
+    assert_eq!(answer_to(endless).await, Unavailable::TooLarge);
+}
+
+#[tokio::test]
+async fn a_body_of_the_largest_size_is_read() {
+    let stub = Stub::start(|_| async {
+        let answer = r#"{"status":"success","data":{"resultType":"vector","result":[]}}"#;
+        body(
+            200,
+            format!("{answer}{}", " ".repeat(MAX_BODY - answer.len())),
+        )
+    })
+    .await;
+    let response = stub.client().query("up == bool 1", GENEROUS).await.unwrap();
+    assert_eq!(response.answer, Answer::Vector(vec![]));
+}
+
+#[tokio::test]
+async fn a_refused_connection_is_unavailable_and_hides_the_password() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let client = client(&format!("http://user:secret@{address}/"));
+    let reason = client.query("up == bool 1", GENEROUS).await.unwrap_err();
+    assert!(reason.concerns_all_queries());
+    let text = reason.to_string();
+    assert!(
+        text.starts_with("Prometheus cannot be reached: Connection refused"),
+        "{text}"
+    );
+    assert!(!text.contains("secret"));
+}
+
+#[tokio::test]
+async fn a_connection_that_breaks_is_unavailable() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            drop(stream);
+        }
+    });
+    let reason = client(&format!("http://{address}/"))
+        .query("up == bool 1", GENEROUS)
+        .await
+        .unwrap_err();
+    assert!(matches!(reason, Unavailable::Unreachable(_)), "{reason}");
+}
+
+#[test]
+fn an_address_that_cannot_be_used_is_refused_with_the_reason() {
+    let cases = [
+        ("prometheus:9090", "expected http:// or https://"),
+        ("prometheus", "relative URL without a base"),
+        ("ftp://prometheus/", "expected http:// or https://"),
+        ("http://", "empty host"),
+        ("http://prometheus/?x=1", "a query or a fragment"),
+        ("http://prometheus/#x", "a query or a fragment"),
+    ];
+    for (address, expected) in cases {
+        let error = Prometheus::new(address).unwrap_err().to_string();
+        assert!(error.contains(expected), "{address}: {error}");
+        assert!(
+            error.contains("write for example http://prometheus:9090/"),
+            "{error}"
+        );
+    }
+}
