@@ -41,7 +41,7 @@ impl Checker {
     ///
     /// After a sign that Prometheus as a whole does not answer, nothing more is asked in this round; after a time-out
     /// nothing more about that expression. So a round takes at most about as many deadlines as there are expressions,
-    /// not as there are pods.
+    /// not as there are pods. Dropping the future ends the round; nothing is left behind.
     pub async fn check(&mut self, queries: &[Query], pods: &[PodName]) -> CheckReport {
         if pods.is_empty() {
             let text = "there is no canary pod to check".to_owned();

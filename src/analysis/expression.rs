@@ -7,7 +7,7 @@ use promql_parser::parser::value::ValueType;
 use promql_parser::parser::{BinModifier, BinaryExpr, Expr};
 
 use super::pod::PodName;
-use super::source::{Comparison, Kind, Lexeme, SourceError, Template, scan, tidy};
+use super::source::{Comparison, Kind, Lexeme, POD, SourceError, Template, scan, tidy};
 use super::verdict::Rule;
 
 /// The longest expression that is accepted, in bytes. Regular expressions over many names can be long.
@@ -130,7 +130,7 @@ impl Query {
         let parsed = Parsed::new(&text)?;
         let compares = |lexeme: &Lexeme| matches!(lexeme.kind, Kind::Comparison(_));
         let query = match &parsed.operation {
-            Operation::Comparison(_) => parsed.comparison()?,
+            Operation::Comparison(binary) => parsed.comparison(binary)?,
             Operation::Set => parsed.set_operation()?,
             Operation::Neither if parsed.lexemes.iter().any(compares) => {
                 return Err(ExpressionError::InnerComparison { expression: text });
@@ -244,22 +244,16 @@ impl<'a> Parsed<'a> {
             .filter(|l| l.kind != Kind::Blank)
             .collect();
         let (wraps, inner) = unwrap(&tree);
-        let operation = match inner {
-            Expr::Binary(binary) if binary.op.is_comparison_operator() => {
+        let operation = if let Expr::Binary(binary) = inner {
+            if binary.op.is_comparison_operator() {
                 Operation::Comparison(binary.clone())
+            } else if binary.op.is_set_operator() {
+                Operation::Set
+            } else {
+                Operation::Neither
             }
-            Expr::Binary(binary) if binary.op.is_set_operator() => Operation::Set,
-            Expr::Aggregate(_)
-            | Expr::Unary(_)
-            | Expr::Binary(_)
-            | Expr::Paren(_)
-            | Expr::Subquery(_)
-            | Expr::NumberLiteral(_)
-            | Expr::StringLiteral(_)
-            | Expr::VectorSelector(_)
-            | Expr::MatrixSelector(_)
-            | Expr::Call(_)
-            | Expr::Extension(_) => Operation::Neither,
+        } else {
+            Operation::Neither
         };
         Ok(Self {
             text,
@@ -270,10 +264,7 @@ impl<'a> Parsed<'a> {
         })
     }
 
-    fn comparison(&self) -> Result<Query, ExpressionError> {
-        let Operation::Comparison(binary) = &self.operation else {
-            return Err(self.unsplittable());
-        };
+    fn comparison(&self, binary: &BinaryExpr) -> Result<Query, ExpressionError> {
         if [&binary.lhs, &binary.rhs]
             .into_iter()
             .any(|side| filters(side))
@@ -301,7 +292,7 @@ impl<'a> Parsed<'a> {
         }
         Ok(Query {
             shown: Template::new(self.text)?,
-            judged: Template::new(&self.with_bool()?)?,
+            judged: Template::new(&self.with_bool(binary)?)?,
             form: Form::Comparison {
                 operator,
                 left: operand(&binary.lhs, left)?,
@@ -313,10 +304,7 @@ impl<'a> Parsed<'a> {
     fn set_operation(&self) -> Result<Query, ExpressionError> {
         let mut leaves = Vec::new();
         self.leaves(&mut leaves)?;
-        let about_pods: Vec<&String> = leaves
-            .iter()
-            .filter(|leaf| leaf.contains(super::source::POD))
-            .collect();
+        let about_pods: Vec<&String> = leaves.iter().filter(|leaf| leaf.contains(POD)).collect();
         let asked = if about_pods.is_empty() {
             leaves.iter().collect()
         } else {
@@ -339,8 +327,8 @@ impl<'a> Parsed<'a> {
     /// The operands of a set operation and of the set operations in it, comparisons with `bool`, so that each
     /// returns a sample wherever it has data.
     fn leaves(&self, leaves: &mut Vec<String>) -> Result<(), ExpressionError> {
-        match self.operation {
-            Operation::Comparison(_) => leaves.push(self.with_bool()?),
+        match &self.operation {
+            Operation::Comparison(binary) => leaves.push(self.with_bool(binary)?),
             Operation::Neither => leaves.push(self.text.to_owned()),
             Operation::Set => {
                 let inside = self.inside();
@@ -374,10 +362,7 @@ impl<'a> Parsed<'a> {
     }
 
     /// The text with the `bool` modifier on its outermost comparison, proven to mean just that.
-    fn with_bool(&self) -> Result<String, ExpressionError> {
-        let Operation::Comparison(binary) = &self.operation else {
-            return Err(self.unsplittable());
-        };
+    fn with_bool(&self, binary: &BinaryExpr) -> Result<String, ExpressionError> {
         if binary.return_bool() {
             return Ok(self.text.to_owned());
         }
@@ -497,18 +482,10 @@ fn operand(tree: &Expr, text: &str) -> Result<Operand, ExpressionError> {
     while let Expr::Unary(unary) = inner {
         inner = unwrap(&unary.expr).1;
     }
-    Ok(match inner {
-        Expr::NumberLiteral(_) => Operand::Number,
-        Expr::Aggregate(_)
-        | Expr::Unary(_)
-        | Expr::Binary(_)
-        | Expr::Paren(_)
-        | Expr::Subquery(_)
-        | Expr::StringLiteral(_)
-        | Expr::VectorSelector(_)
-        | Expr::MatrixSelector(_)
-        | Expr::Call(_)
-        | Expr::Extension(_) => Operand::Query(Template::new(text)?),
+    Ok(if matches!(inner, Expr::NumberLiteral(_)) {
+        Operand::Number
+    } else {
+        Operand::Query(Template::new(text)?)
     })
 }
 

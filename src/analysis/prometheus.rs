@@ -1,6 +1,6 @@
 //! The Prometheus client: instant queries, each of which ends in an answer or a reason within its deadline.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::time::Duration;
 
 use http::StatusCode;
@@ -16,7 +16,7 @@ pub const MAX_BODY: usize = 4 * 1024 * 1024;
 const MAX_EXCERPT: usize = 200;
 
 /// Asks one Prometheus. Cheap to clone; clones share connections.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Prometheus {
     client: reqwest::Client,
     endpoint: Url,
@@ -30,7 +30,7 @@ pub enum PrometheusError {
         "{address:?} is not an address of Prometheus: {reason}; write for example http://prometheus:9090/"
     )]
     Address {
-        /// As configured.
+        /// As configured, less a user's name and password.
         address: String,
         /// What is wrong with it.
         reason: String,
@@ -94,6 +94,14 @@ impl Unavailable {
     }
 }
 
+/// Without the address's password.
+impl fmt::Debug for Prometheus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let address = without_user(self.endpoint.as_str());
+        f.debug_tuple("Prometheus").field(&address).finish()
+    }
+}
+
 impl Prometheus {
     /// A client for the Prometheus at `address`, whose path, if any, is kept as a prefix.
     ///
@@ -101,7 +109,7 @@ impl Prometheus {
     /// When `address` is not an `http` or `https` URL without query and fragment, or TLS cannot be set up.
     pub fn new(address: &str) -> Result<Self, PrometheusError> {
         let endpoint = endpoint(address).map_err(|reason| PrometheusError::Address {
-            address: address.to_owned(),
+            address: without_user(address),
             reason,
         })?;
         if rustls::crypto::CryptoProvider::get_default().is_none() {
@@ -191,6 +199,15 @@ fn endpoint(address: &str) -> Result<Url, String> {
     let path = format!("{}/api/v1/query", url.path().trim_end_matches('/'));
     url.set_path(&path);
     Ok(url)
+}
+
+/// The address less `user:password@`, for people and logs.
+fn without_user(address: &str) -> String {
+    match (address.split_once("://"), address.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, rest))) => format!("{scheme}://{rest}"),
+        (None, Some((_, rest))) => rest.to_owned(),
+        (_, None) => address.to_owned(),
+    }
 }
 
 /// The body of a form. Everything but unreserved characters is escaped.

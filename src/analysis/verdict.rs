@@ -18,7 +18,11 @@
 //! A comparison with `NaN` is false (`!=`: true), which says nothing about the canary. So where a comparison is
 //! false, and where a `!=` is true, its sides are asked for as well: a series with `NaN` on a side has no data;
 //! the others are shown with their values. Where the sides cannot be had a false comparison stays failed and a true
-//! `!=` is unavailable.
+//! `!=` is unavailable. The sides are read a moment after the answer, so they may differ from what was compared: the
+//! verdict stands on the first answer, and `NaN` is all that the second look can change.
+//!
+//! The operands of a set operation have data when any that names the pod (when none does: any at all) returns a
+//! sample, comparisons among them asked with `bool`; a `NaN` that was compared counts as data there.
 
 use super::answer::{Answer, Labels, Measure};
 

@@ -239,3 +239,17 @@ fn an_address_that_cannot_be_used_is_refused_with_the_reason() {
         );
     }
 }
+
+#[test]
+fn a_password_in_the_address_is_never_shown() {
+    let error = Prometheus::new("http://user:secret@prometheus/?x=1").unwrap_err();
+    assert!(
+        !format!("{error} {error:?}").contains("secret"),
+        "{error:?}"
+    );
+    let client = client("http://user:secret@prometheus:9090/p");
+    assert_eq!(
+        format!("{client:?}"),
+        r#"Prometheus("http://prometheus:9090/p/api/v1/query")"#
+    );
+}

@@ -359,3 +359,29 @@ fn a_pod_that_went_away_during_the_check_neither_fails_nor_passes_it() {
         Verdict::Inconclusive(vec![reason])
     );
 }
+
+/// The core decides by these rules, also in simulated time: nothing in them may reach outside.
+#[test]
+fn the_rules_of_judgement_touch_neither_the_network_nor_the_clock() {
+    let sources = [
+        include_str!("../verdict.rs"),
+        include_str!("../answer.rs"),
+        include_str!("../expression.rs"),
+        include_str!("../source.rs"),
+        include_str!("../pod.rs"),
+    ];
+    for source in sources {
+        for outside in [
+            "tokio::",
+            "reqwest::",
+            "kube::",
+            "std::net",
+            "std::time",
+            "std::fs",
+            "std::env",
+            "async fn",
+        ] {
+            assert!(!source.contains(outside), "{outside} in {:.60}", source);
+        }
+    }
+}
