@@ -1,1 +1,102 @@
-//! The configuration file: schema, units, validation.
+//! The file: its schema, its units, and what is wrong with it (design section 5).
+//!
+//! [`Config::load`] reads a file and tells every mistake in it with its place; what is right stays usable, so that
+//! one bad entry never stops the others (design section 4, promise 8).
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `document` | YAML text to a tree with positions, anchors and merge keys resolved |
+//! | `schema` | the keys, their meanings, their defaults; the tree to a [`Config`] |
+//! | `load` | the file on disk, and the outcome of reading it |
+//! | `units`, `names`, `prometheus_url` | the values |
+//! | `problem` | what can be wrong, and how a person reads it |
+
+mod document;
+mod load;
+mod names;
+mod problem;
+mod prometheus_url;
+mod schema;
+mod units;
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+pub use load::{ExpressionCheck, Loaded};
+pub use names::{NameError, ServiceName};
+pub use problem::{ConfigError, Fault, Found, Position, Problem};
+pub use prometheus_url::{PrometheusUrl, PrometheusUrlError};
+pub use units::{
+    Amount, AmountError, DurationError, LONGEST_DURATION, Replicas, Share, display_duration,
+    parse_duration,
+};
+
+/// What a file says: the global settings, and every service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// `prometheus-base-url`. There whenever a service has success expressions.
+    pub prometheus: Option<PrometheusUrl>,
+    /// `poll-interval`: how often every registered Deployment is looked at without being told of a change.
+    /// Above zero.
+    pub poll_interval: Duration,
+    /// The services by their keys in the file.
+    pub services: BTreeMap<ServiceName, Service>,
+}
+
+/// One registered Deployment and how its new versions are tried.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Service {
+    /// The entry's key in the file.
+    pub name: ServiceName,
+    /// `namespace`: where the Deployment lives; the entry's own or the global one.
+    pub namespace: String,
+    /// `deployment`: the Deployment's name, by default the entry's. At most 245 characters, so that its clones
+    /// can be named after it.
+    pub deployment: String,
+    /// `breakpoint`: how much of the wanted replicas the canary must reach before it is trusted.
+    pub breakpoint: Amount,
+    /// `step`: how much the canary grows at a time. May be more than the breakpoint, which then cuts it
+    /// (case K24).
+    pub step: Amount,
+    /// `abort`: within this time a step's canary pods must be available. Above zero.
+    pub abort: Duration,
+    /// `start_delay`: the warm-up before a step's first check.
+    pub start_delay: Duration,
+    /// `max_step_duration`: how long each step is checked. Above zero.
+    pub max_step_duration: Duration,
+    /// `check_success_step_duration`: the time between two checks. Above zero.
+    pub check_interval: Duration,
+    /// `check_max_failures`: the failed checks in one step that end the rollout.
+    pub check_max_failures: NonZeroU32,
+    /// `inconclusive_timeout`: without a conclusive check for this long, a rollout has failed. Above zero.
+    pub inconclusive_timeout: Duration,
+    /// `no_data_grace`: how long a pod may have had no series in a step before that counts.
+    pub no_data_grace: Duration,
+    /// `success`: what must hold for every canary pod. Empty only where the file says so explicitly.
+    pub success: Vec<Expression>,
+}
+
+/// A success expression as written, placeholders such as `<<pod>>` included; never empty.
+///
+/// Whether it is PromQL has been asked of the [`ExpressionCheck`] that the file was loaded with.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Expression(String);
+
+impl Expression {
+    /// Takes an expression as it is.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The expression as written.
+    pub fn text(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Display for Expression {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}

@@ -1,0 +1,121 @@
+//! From a file on disk to a configuration, or to everything that is wrong with it.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use super::document::{self, Malformed};
+use super::names::ServiceName;
+use super::problem::{ConfigError, Fault, Position, Problem};
+use super::{Config, schema};
+
+/// Says whether a success expression can be evaluated; an error completes the sentence that begins with the
+/// expression, such as `expected a comparison`.
+pub type ExpressionCheck<'a> = dyn Fn(&str) -> Result<(), String> + 'a;
+
+/// What could be read from a file: all of it, or what is right and what is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loaded {
+    /// The file.
+    pub file: PathBuf,
+    /// Every usable entry. A global setting that is wrong stands here at its default, and no service that needs
+    /// it stands here at all.
+    pub config: Config,
+    /// Entries that are in the file but cannot be used: a bad entry is not an absent entry (case K49).
+    pub refused: BTreeSet<ServiceName>,
+    /// Everything that is wrong, in the order of the file.
+    pub problems: Vec<Problem>,
+}
+
+impl Loaded {
+    /// Whether nothing at all is wrong with the file.
+    pub fn is_valid(&self) -> bool {
+        self.problems.is_empty()
+    }
+
+    /// The configuration of a file with which nothing is wrong.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::Invalid`] with all problems, if there are any.
+    pub fn into_valid(self) -> Result<Config, ConfigError> {
+        if self.is_valid() {
+            return Ok(self.config);
+        }
+        Err(ConfigError::Invalid {
+            file: self.file,
+            problems: self.problems,
+        })
+    }
+}
+
+impl Config {
+    /// Reads a file.
+    ///
+    /// # Errors
+    ///
+    /// When nothing can be said about any entry: the file is unreadable, empty, or not YAML. Whatever is wrong
+    /// with single entries is in [`Loaded::problems`].
+    pub fn load(file: &Path, check: &ExpressionCheck<'_>) -> Result<Loaded, ConfigError> {
+        let bytes = std::fs::read(file).map_err(|source| ConfigError::Unreadable {
+            file: file.to_owned(),
+            source,
+        })?;
+        match String::from_utf8(bytes) {
+            Ok(text) => Self::parse(file, &text, check),
+            Err(error) => {
+                let (good, _) = error.as_bytes().split_at(error.utf8_error().valid_up_to());
+                Err(unusable(
+                    file,
+                    end_of(&String::from_utf8_lossy(good)),
+                    "expected a text in UTF-8".to_owned(),
+                ))
+            }
+        }
+    }
+
+    /// Reads a text as if it were the content of a file.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Config::load`], but for an unreadable file.
+    pub fn parse(
+        file: &Path,
+        text: &str,
+        check: &ExpressionCheck<'_>,
+    ) -> Result<Loaded, ConfigError> {
+        let tree = document::read(text)
+            .map_err(|Malformed { at, message }| unusable(file, at, message))?;
+        let schema::Reading {
+            config,
+            refused,
+            mut problems,
+        } = schema::read(&tree, check)
+            .map_err(|Malformed { at, message }| unusable(file, at, message))?;
+        problems.sort_by_key(|problem| problem.at);
+        Ok(Loaded {
+            file: file.to_owned(),
+            config,
+            refused,
+            problems,
+        })
+    }
+}
+
+fn unusable(file: &Path, at: Position, message: String) -> ConfigError {
+    ConfigError::Invalid {
+        file: file.to_owned(),
+        problems: vec![Problem {
+            at,
+            path: String::new(),
+            fault: Fault::Malformed(message),
+        }],
+    }
+}
+
+fn end_of(text: &str) -> Position {
+    let last_line = text.rsplit('\n').next().unwrap_or_default();
+    Position {
+        line: text.matches('\n').count() + 1,
+        column: last_line.chars().count() + 1,
+    }
+}

@@ -1,0 +1,316 @@
+//! The example files, what a person reads about a broken one, and that no text at all makes the loader panic.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
+use volery::config::{Config, ConfigError, Loaded, Service, ServiceName, display_duration};
+
+fn any_expression(_: &str) -> Result<(), String> {
+    Ok(())
+}
+
+fn examples() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("config");
+    let mut files: Vec<PathBuf> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|file| file.unwrap().path())
+        .collect();
+    files.sort();
+    files
+}
+
+fn example(name: &str) -> Config {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("config")
+        .join(name);
+    Config::load(&file, &any_expression)
+        .and_then(Loaded::into_valid)
+        .unwrap()
+}
+
+fn describe(service: &Service) -> String {
+    let success: Vec<String> = service
+        .success
+        .iter()
+        .map(|expression| format!("\n  {expression}"))
+        .collect();
+    format!(
+        "{}: {}/{} breakpoint {} step {} abort {} start_delay {} max_step_duration {} \
+         check_interval {} check_max_failures {} inconclusive_timeout {} no_data_grace {}{}",
+        service.name,
+        service.namespace,
+        service.deployment,
+        service.breakpoint,
+        service.step,
+        display_duration(service.abort),
+        display_duration(service.start_delay),
+        display_duration(service.max_step_duration),
+        display_duration(service.check_interval),
+        service.check_max_failures,
+        display_duration(service.inconclusive_timeout),
+        display_duration(service.no_data_grace),
+        success.concat(),
+    )
+}
+
+fn describe_all(config: &Config) -> String {
+    let services: Vec<String> = config.services.values().map(describe).collect();
+    format!(
+        "prometheus: {}\npoll_interval: {}\n{}",
+        config
+            .prometheus
+            .as_ref()
+            .map_or_else(|| "-".to_owned(), ToString::to_string),
+        display_duration(config.poll_interval),
+        services.join("\n")
+    )
+}
+
+#[test]
+fn every_example_file_loads() {
+    let files = examples();
+    assert!(files.len() >= 2, "{files:?}");
+    for file in files {
+        let loaded = Config::load(&file, &any_expression).unwrap();
+        assert!(loaded.is_valid(), "{}", loaded.into_valid().unwrap_err());
+        assert!(!loaded.config.services.is_empty());
+    }
+}
+
+#[test]
+fn aviarys_own_example_means_what_it_meant_there() {
+    insta::assert_snapshot!(describe_all(&example("aviary.yaml")));
+}
+
+#[test]
+fn the_commented_example_means_what_its_comments_say() {
+    insta::assert_snapshot!(describe_all(&example("orders.yaml")));
+}
+
+/// What a person is told about a text, and what stays usable of it.
+fn told(text: &str) -> String {
+    let check = |expression: &str| {
+        if expression.contains(" > ") {
+            Ok(())
+        } else {
+            Err("expected a comparison".to_owned())
+        }
+    };
+    let names = |names: Vec<&ServiceName>| {
+        let names: Vec<String> = names.into_iter().map(ToString::to_string).collect();
+        names.join(", ")
+    };
+    match Config::parse(Path::new("config/orders.yaml"), text, &check) {
+        Err(error) => error.to_string(),
+        Ok(loaded) => {
+            let usable = names(loaded.config.services.keys().collect());
+            let refused = names(loaded.refused.iter().collect());
+            match loaded.into_valid() {
+                Ok(_) => format!("valid\nusable: {usable}"),
+                Err(error) => format!("{error}\nusable: {usable}\nrefused: {refused}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn all_mistakes_of_a_file_are_told_at_once_with_their_places() {
+    let text = r#"prometheus-base-url: prometheus:9090
+poll-intervall: 2s
+namespace: workers
+notify: []
+
+orders-consumer:
+  brekpoint: 50%
+  step: 0%
+  abort: 5 minutes
+  max_step_duration: 600
+  check_success_step_duration: 0s
+  check_max_failures: none
+  step: 10%
+  success:
+    - expr: rate(orders_done_total{pod="<<pod>>"}[1m])
+    - rate(orders_done_total{pod="<<pod>>"}[1m]) > 500
+    - {}
+
+good:
+  breakpoint: 50%
+  step: 1
+  abort: 2m
+  max_step_duration: 10m
+  check_success_step_duration: 2m
+  success: []
+
+good-again:
+  deployment: good
+  on_failure: freeze
+
+Invoices:
+  step: 10%
+
+untouched:
+  breakpoint: 1
+  step: 1
+  abort: 2m
+  max_step_duration: 10m
+  check_success_step_duration: 2m
+  success: []
+
+step: 10%
+"#;
+    insta::assert_snapshot!(told(text));
+}
+
+#[test]
+fn a_text_that_is_no_config_file_is_told_where_it_stops_making_sense() {
+    let texts = [
+        ("empty", ""),
+        ("a comment alone", "# nothing yet\n"),
+        ("a list", "- orders\n- invoices\n"),
+        (
+            "truncated",
+            "namespace: workers\norders:\n  success: [{expr: \"up",
+        ),
+        ("tabs", "orders:\n\tstep: 10%\n"),
+        (
+            "bad indentation",
+            "orders:\n  step: 10%\n breakpoint: 50%\n",
+        ),
+        ("an unquoted brace", "orders:\n  step: {10%\n  abort: 2m\n"),
+        ("an anchor that is not there", "orders:\n  <<: *common\n"),
+        (
+            "two documents",
+            "namespace: workers\n---\nnamespace: billing\n",
+        ),
+        (
+            "a conflict marker",
+            "<<<<<<< HEAD\nnamespace: workers\n=======\n",
+        ),
+    ];
+    let told: Vec<String> = texts
+        .iter()
+        .map(|(what, text)| format!("{what}:\n{}", told(text)))
+        .collect();
+    insta::assert_snapshot!(told.join("\n\n"));
+}
+
+#[test]
+fn a_file_that_is_not_there_or_not_text_is_told_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let absent = folder.path().join("absent.yaml");
+    let error = Config::load(&absent, &any_expression).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!("{}: cannot be read", absent.display())
+    );
+    assert!(std::error::Error::source(&error).is_some());
+
+    let binary = folder.path().join("binary.yaml");
+    std::fs::write(&binary, b"a: b\n  \xff\xfe").unwrap();
+    let error = Config::load(&binary, &any_expression).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        format!("{}:2:3: expected a text in UTF-8", binary.display())
+    );
+}
+
+/// Whatever was read, its parts agree with each other and with the text.
+fn assert_consistent(text: &str) {
+    let lines = text.split(['\n', '\r']).count();
+    let problems = match Config::parse(Path::new("any.yaml"), text, &any_expression) {
+        Ok(loaded) => {
+            let mut deployments = BTreeSet::new();
+            for (name, service) in &loaded.config.services {
+                assert_eq!(name, &service.name);
+                assert!(!loaded.refused.contains(name), "usable and refused");
+                assert!(
+                    deployments.insert((&service.namespace, &service.deployment)),
+                    "one Deployment twice"
+                );
+                assert!(
+                    service.success.is_empty() || loaded.config.prometheus.is_some(),
+                    "expressions without a Prometheus"
+                );
+                assert!(!service.check_interval.is_zero());
+            }
+            assert!(
+                loaded.refused.is_empty() || !loaded.is_valid(),
+                "refused without a reason"
+            );
+            loaded.problems
+        }
+        Err(ConfigError::Invalid { problems, .. }) => {
+            assert_eq!(problems.len(), 1);
+            problems
+        }
+        Err(ConfigError::Unreadable { .. }) => panic!("nothing was read from disk"),
+    };
+    for problem in problems {
+        assert!(
+            (1..=lines + 1).contains(&problem.at.line),
+            "{problem} in a text of {lines} lines"
+        );
+        assert_eq!(problem.path.lines().count().max(1), 1, "{problem}");
+    }
+}
+
+/// A slip of the hand at a place of a text, given in characters.
+#[derive(Clone, Debug)]
+enum Slip {
+    Truncate,
+    Delete(usize),
+    Insert(String),
+    RepeatLine,
+    Indent(usize),
+}
+
+fn slip() -> impl Strategy<Value = Slip> {
+    prop_oneof![
+        Just(Slip::Truncate),
+        (1..20usize).prop_map(Slip::Delete),
+        "[-:{}\\[\\]&*!|>'\"%@`#,?<~ \t\n\ra-e0-9é]{1,6}".prop_map(Slip::Insert),
+        any::<String>().prop_map(Slip::Insert),
+        Just(Slip::RepeatLine),
+        (1..5usize).prop_map(Slip::Indent),
+    ]
+}
+
+fn apply(text: &str, at: prop::sample::Index, slip: &Slip) -> String {
+    let chars: Vec<char> = text.chars().collect();
+    let at = at.index(chars.len() + 1);
+    let (before, after) = chars.split_at(at);
+    let (before, after): (String, String) = (before.iter().collect(), after.iter().collect());
+    match slip {
+        Slip::Truncate => before,
+        Slip::Delete(count) => before + &after.chars().skip(*count).collect::<String>(),
+        Slip::Insert(inserted) => before + inserted + &after,
+        Slip::RepeatLine => {
+            let line = after.lines().next().unwrap_or_default();
+            format!("{before}{line}\n{after}")
+        }
+        Slip::Indent(by) => format!("{before}{}{after}", " ".repeat(*by)),
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_text_at_all_makes_the_loader_panic(text in any::<String>(), near in "([a-c<]{1,3}: ?[&*!\\[{|>-]{0,2}[a-c%0-9]{0,3}\n? {0,3}){0,12}") {
+        assert_consistent(&text);
+        assert_consistent(&near);
+    }
+
+    #[test]
+    fn no_slip_of_the_hand_makes_the_loader_panic(
+        file in prop::sample::select(examples()),
+        slips in prop::collection::vec((any::<prop::sample::Index>(), slip()), 1..4),
+    ) {
+        let mut text = std::fs::read_to_string(file).unwrap();
+        for (at, slip) in slips {
+            text = apply(&text, at, &slip);
+        }
+        assert_consistent(&text);
+    }
+}
