@@ -15,7 +15,7 @@ use thiserror::Error;
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(transparent)]
-pub struct Replicas(u32);
+pub struct Replicas(pub u32);
 
 impl Replicas {
     /// No replicas at all.

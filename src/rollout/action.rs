@@ -1,0 +1,183 @@
+//! What decisions ask for: the complete list of writes that Volery makes. `deploy/`'s Role is held to it (promise 10).
+//!
+//! Every action carries its precondition, so that one decided on a stale view, or by a deposed daemon, fails instead of
+//! doing harm, and each is safe to repeat after a crash.
+
+use super::Replicas;
+use super::observation::{DeploymentRest, ResourceVersion, Uid};
+use super::state::State;
+use super::template::{Template, TemplateHash};
+
+/// One write.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Creates the state object of X.
+    CreateState {
+        /// The template that runs.
+        accepted: Template,
+        /// Where the service is.
+        state: State,
+    },
+    /// Writes the state, and the accepted template where it changes; refused when the object has changed.
+    WriteState {
+        /// The version decided on.
+        resource_version: ResourceVersion,
+        /// Where the service is now.
+        state: Box<State>,
+        /// The new accepted template, if it changes.
+        accepted: Option<Template>,
+    },
+    /// Deletes the state object, and with it whatever the stash still holds.
+    DeleteState {
+        /// Whose.
+        uid: Uid,
+    },
+    /// Sets `spec.paused: true`.
+    Pause {
+        /// The Deployment.
+        name: String,
+        /// Its life.
+        uid: Uid,
+        /// The version that was judged settled; none where any version must be paused.
+        resource_version: Option<ResourceVersion>,
+    },
+    /// Sets `spec.paused: false` on X.
+    Unpause {
+        /// The Deployment.
+        name: String,
+        /// Its life.
+        uid: Uid,
+        /// The version whose template is the accepted one.
+        resource_version: ResourceVersion,
+    },
+    /// Creates a clone: paused, owned by X.
+    CreateClone {
+        /// Which.
+        clone: CloneRole,
+        /// Its template.
+        template: Template,
+        /// Its number.
+        replicas: Replicas,
+        /// Selector, strategy and so on, as X has them.
+        rest: DeploymentRest,
+    },
+    /// Sets a clone's number.
+    Scale {
+        /// Which.
+        clone: CloneRole,
+        /// Its life.
+        uid: Uid,
+        /// The number it must have now.
+        from: Replicas,
+        /// The number it gets.
+        to: Replicas,
+    },
+    /// Deletes a clone.
+    DeleteClone {
+        /// Which.
+        clone: CloneRole,
+        /// Its life.
+        uid: Uid,
+    },
+    /// Creates an empty ReplicaSet.
+    CreateReplicaSet {
+        /// Its name.
+        name: String,
+        /// Its `pod-template-hash`.
+        hash: TemplateHash,
+        /// Its template.
+        template: Template,
+        /// X's selector.
+        rest: DeploymentRest,
+        /// Its owner.
+        owner: Owner,
+    },
+    /// Gives a ReplicaSet another owner in one patch (design section 3, fact 2).
+    MoveReplicaSet {
+        /// Its name.
+        name: String,
+        /// Its life.
+        uid: Uid,
+        /// The owner it must have now.
+        from: Uid,
+        /// The owner it gets.
+        to: Owner,
+        /// The number it must have.
+        guard: Guard,
+    },
+    /// Deletes a ReplicaSet, and with it its pods.
+    DeleteReplicaSet {
+        /// Its name.
+        name: String,
+        /// Its life.
+        uid: Uid,
+    },
+    /// Raises the revision of a ReplicaSet above its siblings'.
+    RaiseRevision {
+        /// Its name.
+        name: String,
+        /// Its life.
+        uid: Uid,
+        /// The revision it must have now.
+        from: u64,
+        /// The revision it gets.
+        to: u64,
+    },
+}
+
+/// One of the two clones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CloneRole {
+    /// `X-primary`.
+    Primary,
+    /// `X-canary`.
+    Canary,
+}
+
+impl CloneRole {
+    /// The name of the clone of `original`.
+    pub fn name(self, original: &str) -> String {
+        format!("{original}-{}", self.role())
+    }
+
+    /// The value of label `volery.dev/role`.
+    pub fn role(self) -> &'static str {
+        match self {
+            Self::Primary => "primary",
+            Self::Canary => "canary",
+        }
+    }
+}
+
+/// The name of the state object of `original`.
+pub fn state_name(original: &str) -> String {
+    format!("{original}-volery")
+}
+
+/// The owner of a ReplicaSet.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Owner {
+    /// A Deployment.
+    Deployment {
+        /// Its name.
+        name: String,
+        /// Its life.
+        uid: Uid,
+    },
+    /// The state object: the stash.
+    Stash {
+        /// Its name.
+        name: String,
+        /// Its life.
+        uid: Uid,
+    },
+}
+
+/// What must hold of a ReplicaSet's `spec.replicas` when it moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Guard {
+    /// Exactly this number.
+    Replicas(Replicas),
+    /// Any number: X scales it as the user wants.
+    AnyNumber,
+}

@@ -1,0 +1,141 @@
+//! Closing a rollout, however it ended: X owns the accepted ReplicaSet, all else of the clones is stashed or deleted, the
+//! clones go.
+
+use super::Replicas;
+use super::action::{Action, CloneRole};
+use super::decide::{Pass, delete, images};
+use super::handover::{Handover, hand_over, scale};
+use super::observation::{Deployment, ReplicaSet, Role};
+use super::plan::{Blocked, Event, Next, Plan, Status};
+use super::register::stash;
+use super::state::{Elapsed, Outcome, Phase, State};
+
+pub(super) fn decide(pass: &Pass<'_>, outcome: &Outcome) -> Plan {
+    let status = Status::Closing {
+        outcome: outcome.clone(),
+    };
+    if let Some(plan) = pass.repause(status.clone()) {
+        return plan;
+    }
+    let set = pass.accepted_set();
+    let primary_runs = pass
+        .deployment(Role::Primary)
+        .filter(|primary| set.is_some_and(|set| set.owner == primary.uid));
+    if *outcome != Outcome::Promoted {
+        // Both at once, the canary first: a bad consumer harms data (case K04).
+        let mut actions = Vec::new();
+        if let Some(canary) = pass
+            .deployment(Role::Canary)
+            .filter(|canary| canary.replicas != Replicas::ZERO)
+        {
+            actions.push(scale(CloneRole::Canary, canary, Replicas::ZERO));
+        }
+        if let Some(primary) = primary_runs.filter(|primary| primary.replicas != pass.wanted()) {
+            actions.push(scale(CloneRole::Primary, primary, pass.wanted()));
+        }
+        if !actions.is_empty() {
+            return Plan::act(status, actions);
+        }
+    }
+    if primary_runs.is_some()
+        && let Some(plan) = pass.clear_original(None, status.clone())
+    {
+        return plan;
+    }
+    if let Some(set) = set {
+        match hand_over(pass, set, Role::Primary, Role::Original, &status) {
+            Handover::Go(plan) => return plan,
+            Handover::Unrecognised => {
+                return Plan::wait(Status::Blocked(Blocked::NotRecognised {
+                    by: Role::Original,
+                }));
+            }
+            Handover::Done => {}
+        }
+    }
+    tidy(pass, outcome, status)
+}
+
+/// X has what it should have, or, where nothing is left of the accepted version, gets it at rest.
+fn tidy(pass: &Pass<'_>, outcome: &Outcome, status: Status) -> Plan {
+    let clones: Vec<(CloneRole, &Deployment)> = [CloneRole::Primary, CloneRole::Canary]
+        .into_iter()
+        .filter_map(|clone| Some((clone, pass.deployment(clone.into())?)))
+        .collect();
+    if clones.is_empty() {
+        let state = State {
+            open_for: Elapsed::ZERO,
+            ..pass.state.in_phase(Phase::AtRest)
+        };
+        let closed = Event::Closed {
+            images: images(pass.accepted()),
+            replicas: pass.wanted(),
+        };
+        return Plan {
+            status,
+            events: if *outcome == Outcome::Promoted {
+                Vec::new()
+            } else {
+                vec![closed]
+            },
+            next: Next::Act(vec![pass.write(state, None)]),
+        };
+    }
+    let mut actions: Vec<Action> = Vec::new();
+    let mut left = Vec::new();
+    for (clone, deployment) in &clones {
+        let sets: Vec<&ReplicaSet> = pass
+            .observation
+            .replica_sets
+            .iter()
+            .filter(|set| set.owner == deployment.uid)
+            .collect();
+        if !sets.is_empty() && deployment.replicas != Replicas::ZERO {
+            actions.push(scale(*clone, deployment, Replicas::ZERO));
+        }
+        left.extend(sets);
+    }
+    if !actions.is_empty() {
+        return Plan::act(status, actions);
+    }
+    let empty: Vec<&ReplicaSet> = left.iter().copied().filter(|set| set.is_empty()).collect();
+    if !empty.is_empty() {
+        let (keep, drop): (Vec<&ReplicaSet>, Vec<&ReplicaSet>) = empty
+            .into_iter()
+            .partition(|set| worth_keeping(pass, outcome, set));
+        let mut actions = stash(pass, keep);
+        actions.extend(drop.into_iter().map(delete));
+        return pass.observation.live(Plan::act(status, actions));
+    }
+    if !left.is_empty() {
+        return Plan::wait(status);
+    }
+    // A live look proves that nothing is deleted with them (design section 3, fact 7).
+    let gone = |(clone, deployment): (CloneRole, &Deployment)| Action::DeleteClone {
+        clone,
+        uid: deployment.uid.clone(),
+    };
+    pass.observation
+        .live(Plan::act(status, clones.into_iter().map(gone).collect()))
+}
+
+/// History is what ran as the accepted version, and the version that failed, which must be known again.
+fn worth_keeping(pass: &Pass<'_>, outcome: &Outcome, set: &ReplicaSet) -> bool {
+    if set.template == *pass.accepted() {
+        return false;
+    }
+    match outcome {
+        Outcome::Promoted => pass
+            .deployment(Role::Primary)
+            .is_some_and(|primary| primary.uid == set.owner),
+        Outcome::RolledBack => {
+            pass.state.rejected.as_ref().is_some_and(|rejection| {
+                rejection.replica_set.as_deref() == Some(set.name.as_str())
+            })
+        }
+        Outcome::Cancelled
+        | Outcome::Superseded
+        | Outcome::Released
+        | Outcome::Interrupted { .. } => false,
+    }
+}

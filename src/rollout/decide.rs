@@ -1,0 +1,350 @@
+//! The decision of one pass: who decides what, by phase.
+
+use std::time::Duration;
+
+use super::action::{Action, CloneRole, state_name};
+use super::observation::{
+    Deployment, Freshness, Life, Mark, Observation, Observed, ReplicaSet, Role, Rolling,
+    StateObject,
+};
+use super::plan::{Blocked, Event, Images, Next, Plan, Status};
+use super::state::{Outcome, Phase, State};
+use super::template::{Template, TemplateHash};
+use super::{Replicas, close, open, promote, register, release, rest, step};
+use crate::config::Service;
+
+/// What the configuration wants of a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Desired {
+    /// It is registered.
+    Managed,
+    /// It has left the configuration.
+    Released,
+}
+
+/// Decides what to do about one service.
+///
+/// `since` is the time since the state in the observation was written, or first read by this process: timers go on from
+/// what was persisted, so that time counts only while a daemon watches.
+pub fn decide(
+    service: &Service,
+    desired: Desired,
+    observation: &Observation,
+    since: Duration,
+) -> Plan {
+    let Some(original) = &observation.original else {
+        return Plan::wait(Status::Missing {
+            deployment: service.deployment.clone(),
+        });
+    };
+    if let Some(plan) = stand_back(original, observation) {
+        return plan;
+    }
+    let Some(object) = &observation.state else {
+        if observation.primary.is_some() || observation.canary.is_some() {
+            return observation.live(Plan::wait(Status::Blocked(Blocked::StateLost)));
+        }
+        return match desired {
+            Desired::Managed => register::begin(original, observation),
+            Desired::Released => Plan {
+                status: Status::Released,
+                events: Vec::new(),
+                next: Next::Done,
+            },
+        };
+    };
+    let state = match &object.state {
+        Ok(state) => state.advanced(since),
+        Err(problem) => {
+            return Plan::wait(Status::Blocked(Blocked::StateUnreadable {
+                problem: problem.clone(),
+            }));
+        }
+    };
+    Pass {
+        service,
+        desired,
+        observation,
+        original,
+        object,
+        state,
+    }
+    .decide()
+}
+
+/// Objects that are not ours to touch, or that belong to an earlier X and are still going.
+fn stand_back(original: &Deployment, observation: &Observation) -> Option<Plan> {
+    if original.life == Life::Deleting {
+        return Some(Plan::wait(Status::Going));
+    }
+    let clones = [CloneRole::Primary, CloneRole::Canary].map(|clone| {
+        let deployment = observation.deployment(clone.into())?;
+        Some((
+            clone.name(&original.name),
+            "Deployment",
+            deployment.mark,
+            deployment.life,
+            &deployment.owner,
+        ))
+    });
+    let state = observation.state.as_ref().map(|state| {
+        (
+            state_name(&original.name),
+            "PodTemplate",
+            state.mark,
+            state.life,
+            &state.owner,
+        )
+    });
+    let ours = clones
+        .into_iter()
+        .chain([state])
+        .flatten()
+        .collect::<Vec<_>>();
+    if let Some((name, kind, ..)) = ours.iter().find(|(_, _, mark, ..)| *mark == Mark::Foreign) {
+        return Some(Plan::wait(Status::Blocked(Blocked::NameTaken {
+            kind,
+            name: name.clone(),
+        })));
+    }
+    let going = ours.iter().any(|(_, _, _, life, owner)| {
+        *life == Life::Deleting || **owner != Some(original.uid.clone())
+    });
+    going.then(|| Plan::wait(Status::Going))
+}
+
+/// All that one pass over a registered service knows.
+pub(super) struct Pass<'a> {
+    pub service: &'a Service,
+    pub desired: Desired,
+    pub observation: &'a Observation,
+    pub original: &'a Deployment,
+    pub object: &'a StateObject,
+    /// The state with its timers moved to this moment.
+    pub state: State,
+}
+
+impl<'a> Pass<'a> {
+    fn decide(&self) -> Plan {
+        match &self.state.phase {
+            Phase::Registering => register::go_on(self),
+            Phase::AtRest => rest::decide(self),
+            Phase::Opening { candidate, elapsed } => open::decide(self, candidate, *elapsed),
+            Phase::Stepping { candidate, step } => {
+                step::decide(self, candidate, step, step::Kind::Checked)
+            }
+            Phase::Finishing { candidate, step } => {
+                step::decide(self, candidate, step, step::Kind::Finishing)
+            }
+            Phase::HandingOver { candidate } => promote::decide(self, candidate),
+            Phase::Closing { outcome } => close::decide(self, outcome),
+            Phase::Releasing => release::go_on(self),
+        }
+    }
+
+    /// R.
+    pub fn wanted(&self) -> Replicas {
+        self.original.replicas
+    }
+
+    pub fn accepted(&self) -> &'a Template {
+        &self.object.accepted
+    }
+
+    pub fn deployment(&self, role: Role) -> Option<&'a Deployment> {
+        self.observation.deployment(role)
+    }
+
+    /// Goes to another phase.
+    pub fn enter(&self, phase: Phase) -> Action {
+        self.write(self.state.in_phase(phase), None)
+    }
+
+    /// Writes the state, and the accepted template where it changes.
+    pub fn write(&self, state: State, accepted: Option<Template>) -> Action {
+        Action::WriteState {
+            resource_version: self.object.resource_version.clone(),
+            state: Box::new(state),
+            accepted,
+        }
+    }
+
+    /// Ends the open rollout.
+    pub fn close(&self, outcome: Outcome) -> Plan {
+        Plan {
+            status: Status::Closing {
+                outcome: outcome.clone(),
+            },
+            events: vec![Event::Ended {
+                outcome: outcome.clone(),
+            }],
+            next: Next::Act(vec![self.enter(Phase::Closing { outcome })]),
+        }
+    }
+
+    /// Whether X still asks for the candidate that is being tried. Hashes first: they hold even where a webhook changed
+    /// the canary (design section 3, fact 14); templates next: they hold where an upgrade of Kubernetes added defaults.
+    pub fn asks_for(&self, candidate: &TemplateHash) -> bool {
+        self.original.template.hash() == *candidate
+            || self
+                .observation
+                .canary
+                .as_ref()
+                .is_some_and(|canary| canary.template == self.original.template)
+    }
+
+    /// What ends an open rollout from outside: the entry is gone, or X asks for another template.
+    pub fn interruption(&self, candidate: &TemplateHash) -> Option<Plan> {
+        if self.desired == Desired::Released {
+            Some(self.close(Outcome::Released))
+        } else if self.asks_for(candidate) {
+            None
+        } else if self.original.template == *self.accepted() {
+            Some(self.close(Outcome::Cancelled))
+        } else {
+            Some(self.close(Outcome::Superseded))
+        }
+    }
+
+    /// Pauses whatever was found un-paused: first of all things, in every phase but release.
+    pub fn repause(&self, status: Status) -> Option<Plan> {
+        let unpaused: Vec<&Deployment> = [Role::Original, Role::Primary, Role::Canary]
+            .into_iter()
+            .filter_map(|role| self.deployment(role))
+            .filter(|deployment| deployment.rolling == Rolling::Unpaused)
+            .collect();
+        if unpaused.is_empty() {
+            return None;
+        }
+        let event = |deployment: &&Deployment| Event::Repaused {
+            deployment: deployment.name.clone(),
+        };
+        let pause = |deployment: &&Deployment| Action::Pause {
+            name: deployment.name.clone(),
+            uid: deployment.uid.clone(),
+            resource_version: None,
+        };
+        Some(Plan {
+            status,
+            events: unpaused.iter().map(event).collect(),
+            next: Next::Act(unpaused.iter().map(pause).collect()),
+        })
+    }
+
+    /// Removes ReplicaSets that X must not own while a rollout is open: all but `expected` (design section 2, "X found
+    /// un-paused"). Only after the pause has been observed, and on a live look (facts 4 and 15).
+    pub fn clear_original(&self, expected: Option<&ReplicaSet>, status: Status) -> Option<Plan> {
+        let strays: Vec<&ReplicaSet> = self
+            .observation
+            .replica_sets_of(&self.original.uid)
+            .filter(|set| expected.is_none_or(|expected| expected.uid != set.uid))
+            .collect();
+        if strays.is_empty() {
+            return None;
+        }
+        if self.original.observed == Observed::NotYet {
+            return Some(Plan::wait(status));
+        }
+        Some(self.observation.live(Plan {
+            status,
+            events: vec![Event::Removed {
+                replica_sets: strays.iter().map(|set| set.name.clone()).collect(),
+            }],
+            next: Next::Act(strays.iter().map(|set| delete(set)).collect()),
+        }))
+    }
+
+    /// The ReplicaSet of the accepted version, wherever it is; the one with most pods, should there be twins.
+    pub fn accepted_set(&self) -> Option<&'a ReplicaSet> {
+        let owners = [Role::Primary, Role::Original];
+        owners
+            .into_iter()
+            .filter_map(|role| self.deployment(role))
+            .flat_map(|deployment| self.observation.replica_sets_of(&deployment.uid))
+            .filter(|set| set.template == *self.accepted())
+            .rev_max_by_key(|set| (set.existing, set.replicas))
+    }
+}
+
+/// `max_by_key` that keeps the first of equals: the primary's ReplicaSet wins over a twin of X.
+trait FirstMax: Iterator + Sized {
+    fn rev_max_by_key<K: Ord>(self, key: impl Fn(&Self::Item) -> K) -> Option<Self::Item> {
+        self.fold(None, |best, item| match best {
+            Some(best) if key(&best) >= key(&item) => Some(best),
+            _ => Some(item),
+        })
+    }
+}
+
+impl<I: Iterator> FirstMax for I {}
+
+/// Deletes a ReplicaSet.
+pub(super) fn delete(set: &ReplicaSet) -> Action {
+    Action::DeleteReplicaSet {
+        name: set.name.clone(),
+        uid: set.uid.clone(),
+    }
+}
+
+/// The images of a template, for people.
+pub(super) fn images(template: &Template) -> Images {
+    Images(template.images().into_iter().map(str::to_owned).collect())
+}
+
+impl From<CloneRole> for Role {
+    fn from(clone: CloneRole) -> Self {
+        match clone {
+            CloneRole::Primary => Self::Primary,
+            CloneRole::Canary => Self::Canary,
+        }
+    }
+}
+
+impl Observation {
+    /// The plan, if this observation is a live one; else the demand for one.
+    pub(super) fn live(&self, plan: Plan) -> Plan {
+        match self.freshness {
+            Freshness::Live => plan,
+            Freshness::Cached => Plan {
+                status: plan.status,
+                events: Vec::new(),
+                next: Next::LookLive,
+            },
+        }
+    }
+}
+
+impl Plan {
+    /// Wait until something changes.
+    pub(super) fn wait(status: Status) -> Self {
+        Self {
+            status,
+            events: Vec::new(),
+            next: Next::Wait(None),
+        }
+    }
+
+    /// Wait until something changes, at most this long.
+    pub(super) fn wait_for(status: Status, at_most: Duration) -> Self {
+        Self {
+            status,
+            events: Vec::new(),
+            next: Next::Wait(Some(at_most)),
+        }
+    }
+
+    /// Carry out these.
+    pub(super) fn act(status: Status, actions: Vec<Action>) -> Self {
+        Self {
+            status,
+            events: Vec::new(),
+            next: Next::Act(actions),
+        }
+    }
+
+    /// The same plan, with something to tell.
+    pub(super) fn telling(mut self, event: Event) -> Self {
+        self.events.push(event);
+        self
+    }
+}

@@ -1,0 +1,112 @@
+//! The handover: a ReplicaSet with its running pods changes owner from one Deployment to another, and no pod restarts.
+//!
+//! One primitive for open, promote and roll back (design section 3, "The handover"). The intent is the phase in the
+//! state object, written before the first step; after a crash everything is derived again from it and from ownership.
+
+use super::action::{Action, CloneRole, Guard, Owner};
+use super::decide::Pass;
+use super::observation::{Deployment, Observed, ReplicaSet, Role, Rolling};
+use super::plan::{Next, Plan, Status};
+
+/// How far a handover is.
+pub(super) enum Handover {
+    /// Do this.
+    Go(Plan),
+    /// Moved, but not yet reported by the new owner.
+    Unrecognised,
+    /// The new owner reports it.
+    Done,
+}
+
+/// The next step of handing `set` over from one Deployment to another.
+pub(super) fn hand_over(
+    pass: &Pass<'_>,
+    set: &ReplicaSet,
+    from: Role,
+    to: Role,
+    status: &Status,
+) -> Handover {
+    let wait = || Handover::Go(Plan::wait(status.clone()));
+    let (Some(target), source) = (pass.deployment(to), pass.deployment(from)) else {
+        return wait();
+    };
+    if set.owner == target.uid {
+        return if recognised(target, set) {
+            Handover::Done
+        } else {
+            Handover::Unrecognised
+        };
+    }
+    // The source may be gone only if the set is not its any more, and then there is nothing to hand over.
+    let Some(source) = source.filter(|source| source.uid == set.owner) else {
+        return wait();
+    };
+    for deployment in [source, target] {
+        if deployment.rolling == Rolling::Unpaused || deployment.observed == Observed::NotYet {
+            return wait();
+        }
+    }
+    // `to` must own nothing: two ReplicaSets of one Deployment are scaled against each other (facts 1, 5 and 6).
+    if pass
+        .observation
+        .replica_sets_of(&target.uid)
+        .next()
+        .is_some()
+    {
+        return wait();
+    }
+    let guard = match to {
+        Role::Original => Guard::AnyNumber,
+        Role::Primary | Role::Canary => Guard::Replicas(set.replicas),
+    };
+    if let Some(clone) = as_clone(to).filter(|_| target.replicas != set.replicas) {
+        return Handover::Go(Plan::act(
+            status.clone(),
+            vec![scale(clone, target, set.replicas)],
+        ));
+    }
+    Handover::Go(pass.observation.live(Plan {
+        status: status.clone(),
+        events: Vec::new(),
+        next: Next::Act(vec![Action::MoveReplicaSet {
+            name: set.name.clone(),
+            uid: set.uid.clone(),
+            from: source.uid.clone(),
+            to: Owner::Deployment {
+                name: target.name.clone(),
+                uid: target.uid.clone(),
+            },
+            guard,
+        }]),
+    }))
+}
+
+/// Whether the new owner reports the ReplicaSet: its status proves that the controller took it for its own (fact 14).
+/// A ReplicaSet without pods shows nothing, and there is nothing to lose.
+fn recognised(target: &Deployment, set: &ReplicaSet) -> bool {
+    if set.is_empty() {
+        return true;
+    }
+    let same_template = target.template == set.template;
+    target.observed == Observed::Yes
+        && target.status.replicas == set.existing
+        && (!same_template || target.status.updated == set.existing)
+}
+
+/// Sets a clone's number.
+pub(super) fn scale(clone: CloneRole, deployment: &Deployment, to: super::Replicas) -> Action {
+    Action::Scale {
+        clone,
+        uid: deployment.uid.clone(),
+        from: deployment.replicas,
+        to,
+    }
+}
+
+fn as_clone(role: Role) -> Option<CloneRole> {
+    match role {
+        Role::Original => None,
+        Role::Primary => Some(CloneRole::Primary),
+        Role::Canary => Some(CloneRole::Canary),
+    }
+}

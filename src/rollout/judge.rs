@@ -1,0 +1,225 @@
+//! The verdict of one check: passed, failed or inconclusive (design, promise 4).
+
+use std::time::Duration;
+
+use super::Replicas;
+use super::decide::{Desired, Pass, decide};
+use super::observation::{Observation, Pod, PodPhase};
+use super::plan::{Event, Next, Plan, Status};
+use super::state::{Cause, Checks, Elapsed, Failure, Phase, Stage};
+use super::step::{Kind, Stand, stand};
+use crate::analysis::verdict::{CheckReport, Finding};
+use crate::config::{Service, display_duration};
+
+/// Judges what a check found, and decides what follows.
+///
+/// `report` answers a [`Next::Check`]; should the service have moved on meanwhile, it is dropped and this decides as
+/// [`decide`] would. Findings about pods that are gone by now do not count (case K59).
+pub fn judge(
+    service: &Service,
+    desired: Desired,
+    observation: &Observation,
+    since: Duration,
+    report: &CheckReport,
+) -> Plan {
+    let plan = decide(service, desired, observation, since);
+    let (Next::Check(_), Some(original), Some(object)) =
+        (&plan.next, &observation.original, &observation.state)
+    else {
+        return plan;
+    };
+    let Ok(state) = &object.state else {
+        return plan;
+    };
+    let pass = Pass {
+        service,
+        desired,
+        observation,
+        original,
+        object,
+        state: state.advanced(since),
+    };
+    let Phase::Stepping { candidate, step } = &pass.state.phase else {
+        return plan;
+    };
+    match stand(&pass, candidate, step, Kind::Checked) {
+        Ok(stand) if step.stage == Stage::Checking => {
+            Judgement::new(&stand, report).conclude(&stand, plan.status)
+        }
+        Ok(_) | Err(_) => plan,
+    }
+}
+
+enum Verdict {
+    Passed,
+    Failed(Vec<String>),
+    Inconclusive(Vec<String>),
+}
+
+struct Judgement {
+    verdict: Verdict,
+    /// The step's findings with this check counted.
+    checks: Checks,
+}
+
+impl Judgement {
+    fn new(stand: &Stand<'_>, report: &CheckReport) -> Self {
+        let service = stand.pass.service;
+        let mut checks = stand.step.checks.clone();
+        checks.since_last = Some(Elapsed::ZERO);
+        let mut failures = crashes(stand, &mut checks);
+        let mut doubts = Vec::new();
+        let available = stand.available();
+        if available < stand.target() || available == Replicas::ZERO {
+            doubts.push(format!(
+                "only {available} of {} canary pods are available",
+                stand.target()
+            ));
+        }
+        let alive: Vec<&str> = stand.canary_pods().map(|pod| pod.name.as_str()).collect();
+        let still_there =
+            |pod: &Option<String>| pod.as_deref().is_none_or(|pod| alive.contains(&pod));
+        for finding in &report.findings {
+            match finding {
+                Finding::Passed { .. } => {}
+                Finding::Failed { pod, text } if still_there(pod) => failures.push(text.clone()),
+                Finding::NoData { pod, text } if still_there(pod) => {
+                    // A new pod may not have been scraped yet (case K16).
+                    if checks.elapsed.duration() < service.no_data_grace {
+                        doubts.push(text.clone());
+                    } else {
+                        failures.push(format!(
+                            "{text}, for longer than {}",
+                            display_duration(service.no_data_grace)
+                        ));
+                    }
+                }
+                Finding::Unavailable { text } => doubts.push(text.clone()),
+                Finding::Failed { .. } | Finding::NoData { .. } => {}
+            }
+        }
+        let verdict = if !failures.is_empty() {
+            Verdict::Failed(failures)
+        } else if !doubts.is_empty() {
+            Verdict::Inconclusive(doubts)
+        } else {
+            Verdict::Passed
+        };
+        match verdict {
+            Verdict::Passed => checks.passed = checks.passed.saturating_add(1),
+            Verdict::Failed(_) => checks.failed = checks.failed.saturating_add(1),
+            Verdict::Inconclusive(_) => return Self { verdict, checks },
+        }
+        checks.inconclusive_for = Elapsed::ZERO;
+        Self { verdict, checks }
+    }
+
+    fn conclude(self, stand: &Stand<'_>, status: Status) -> Plan {
+        let service = stand.pass.service;
+        let Self { verdict, checks } = self;
+        let mut events = Vec::new();
+        match verdict {
+            Verdict::Passed if checks.elapsed.duration() >= service.max_step_duration => {
+                return stand.next_step(events);
+            }
+            Verdict::Passed => {}
+            Verdict::Failed(failures) => {
+                let evidence = shortened(&failures);
+                let allowed = service.check_max_failures.get();
+                events.push(Event::CheckFailed {
+                    at: stand.at(),
+                    failed: checks.failed,
+                    allowed,
+                    evidence: evidence.clone(),
+                });
+                if checks.failed >= allowed {
+                    let evidence = format!(
+                        "{} of {allowed} in {}: {evidence}",
+                        checks.failed,
+                        stand.at()
+                    );
+                    let mut plan = stand.fail(Failure {
+                        cause: Cause::ChecksFailed,
+                        evidence,
+                    });
+                    events.append(&mut plan.events);
+                    plan.events = events;
+                    return plan;
+                }
+            }
+            Verdict::Inconclusive(doubts) => {
+                let evidence = shortened(&doubts);
+                let lasting = checks.inconclusive_for.duration();
+                let limit = service.inconclusive_timeout;
+                events.push(Event::CheckInconclusive {
+                    at: stand.at(),
+                    lasting,
+                    limit,
+                    evidence: evidence.clone(),
+                });
+                if lasting >= limit {
+                    let evidence = format!("none for {}: {evidence}", display_duration(limit));
+                    let mut plan = stand.fail(Failure {
+                        cause: Cause::MetricsUnavailable,
+                        evidence,
+                    });
+                    events.append(&mut plan.events);
+                    plan.events = events;
+                    return plan;
+                }
+            }
+        }
+        Plan {
+            status,
+            events,
+            next: Next::Act(vec![stand.with_checks(checks)]),
+        }
+    }
+}
+
+/// Restarts since the last check, and canary pods that ended: each is held against the candidate once (K14, K22).
+fn crashes(stand: &Stand<'_>, checks: &mut Checks) -> Vec<String> {
+    let ended = stand
+        .pass
+        .observation
+        .pods
+        .iter()
+        .filter(|pod| pod.owner == stand.set.uid && pod.phase == PodPhase::Failed);
+    let mut found = Vec::new();
+    for pod in stand.canary_pods().chain(ended) {
+        let restarts = pod.restarts().max(u32::from(pod.phase == PodPhase::Failed));
+        let known = checks.restarts.get(&pod.uid).copied().unwrap_or(0);
+        if restarts > known {
+            checks.restarts.insert(pod.uid.clone(), restarts);
+            found.push(crash(pod, restarts - known));
+        }
+    }
+    found
+}
+
+fn crash(pod: &Pod, times: u32) -> String {
+    let container = pod
+        .containers
+        .iter()
+        .filter(|container| container.restarts > 0 || container.last_end.is_some())
+        .max_by_key(|container| container.restarts);
+    let how = container.and_then(|container| {
+        let end = container.last_end.as_ref()?;
+        Some(format!(", container {} ended: {end}", container.name))
+    });
+    let what = if pod.phase == PodPhase::Failed {
+        "failed".to_owned()
+    } else {
+        format!("restarted {times} times")
+    };
+    format!("{} {what}{}", pod.name, how.unwrap_or_default())
+}
+
+/// The first finding, and how many more there are: a line, not a page.
+fn shortened(findings: &[String]) -> String {
+    match findings {
+        [] => String::new(),
+        [only] => only.clone(),
+        [first, rest @ ..] => format!("{first} (and {} more)", rest.len()),
+    }
+}

@@ -1,0 +1,160 @@
+//! Opening a rollout: the clones are made, the accepted ReplicaSet goes to the primary with its running pods, the
+//! canary gets an empty ReplicaSet of the candidate.
+
+use std::time::Duration;
+
+use super::Replicas;
+use super::action::{Action, CloneRole, Owner};
+use super::decide::Pass;
+use super::handover::{Handover, hand_over};
+use super::observation::{Deployment, ReplicaSet, Role};
+use super::plan::{Blocked, Next, Plan, Status};
+use super::replicas::Ladder;
+use super::state::{Elapsed, Outcome, Phase, Step};
+use super::template::TemplateHash;
+
+/// How long the primary may take to report the pods it was given before they go back (design section 3, handover 7).
+/// Without lag it takes a third of a second; a minute is a controller-manager that restarts.
+const RECOGNITION: Duration = Duration::from_secs(60);
+
+pub(super) fn decide(pass: &Pass<'_>, candidate: &TemplateHash, elapsed: Elapsed) -> Plan {
+    if let Some(plan) = pass
+        .repause(Status::Opening)
+        .or_else(|| pass.interruption(candidate))
+    {
+        return plan;
+    }
+    let Some(set) = pass.accepted_set() else {
+        let what = "the accepted version's ReplicaSet is gone".to_owned();
+        return pass
+            .observation
+            .live(pass.close(Outcome::Interrupted { what }));
+    };
+    if set.owner == pass.original.uid {
+        let others = pass
+            .observation
+            .replica_sets_of(&pass.original.uid)
+            .any(|other| other.uid != set.uid);
+        if others {
+            let what = "the Deployment started another version by itself".to_owned();
+            return pass
+                .observation
+                .live(pass.close(Outcome::Interrupted { what }));
+        }
+    } else if let Some(plan) = pass.clear_original(None, Status::Opening) {
+        return plan;
+    }
+    let (primary, canary) = (
+        pass.deployment(Role::Primary),
+        pass.deployment(Role::Canary),
+    );
+    let mut actions = Vec::new();
+    if primary.is_none() {
+        actions.push(create_primary(pass, set.replicas));
+    }
+    if canary.is_none() {
+        actions.push(Action::CreateClone {
+            clone: CloneRole::Canary,
+            template: pass.original.template.clone(),
+            replicas: Replicas::ZERO,
+            rest: pass.original.rest.clone(),
+        });
+    }
+    if !actions.is_empty() {
+        return Plan::act(Status::Opening, actions);
+    }
+    let canary_ready = canary.is_some_and(|canary| match prepare_canary(pass, canary) {
+        Prepared::Do(action) => {
+            actions.push(action);
+            false
+        }
+        Prepared::Wait => false,
+        Prepared::Ready => true,
+    });
+    let recognition = RECOGNITION.saturating_sub(elapsed.duration());
+    let handed_over = match hand_over(pass, set, Role::Original, Role::Primary, &Status::Opening) {
+        Handover::Go(plan) => match plan.next {
+            Next::Act(moves) => {
+                actions.extend(moves);
+                false
+            }
+            Next::LookLive if actions.is_empty() => return plan,
+            Next::LookLive | Next::Check(_) | Next::Wait(_) | Next::Done => false,
+        },
+        Handover::Unrecognised if recognition.is_zero() && actions.is_empty() => {
+            let what = Blocked::NotRecognised { by: Role::Primary }.to_string();
+            return pass.close(Outcome::Interrupted { what });
+        }
+        Handover::Unrecognised => false,
+        Handover::Done => true,
+    };
+    if !actions.is_empty() {
+        return Plan::act(Status::Opening, actions);
+    }
+    if !(handed_over && canary_ready) {
+        return Plan::wait_for(Status::Opening, recognition.max(Duration::from_secs(1)));
+    }
+    let ladder = Ladder::new(&pass.service.step, &pass.service.breakpoint, pass.wanted());
+    let step = Step::new(1, ladder.next_checked(Replicas::ZERO), pass.wanted());
+    Plan::act(
+        Status::Opening,
+        vec![pass.enter(Phase::Stepping {
+            candidate: candidate.clone(),
+            step,
+        })],
+    )
+}
+
+/// Creates the primary with the accepted template.
+pub(super) fn create_primary(pass: &Pass<'_>, replicas: Replicas) -> Action {
+    Action::CreateClone {
+        clone: CloneRole::Primary,
+        template: pass.accepted().clone(),
+        replicas,
+        rest: pass.original.rest.clone(),
+    }
+}
+
+enum Prepared {
+    Do(Action),
+    Wait,
+    Ready,
+}
+
+/// The candidate's ReplicaSet is made by Volery, so that pods are called after X for ever; once the controller has
+/// recognised it, its revision is raised above all others (design section 2, "Names").
+fn prepare_canary(pass: &Pass<'_>, canary: &Deployment) -> Prepared {
+    let Some(set) = pass.observation.replica_sets_of(&canary.uid).next() else {
+        let hash = canary.template.hash_in_rollout(pass.state.rollout);
+        return Prepared::Do(Action::CreateReplicaSet {
+            name: format!("{}-{hash}", pass.original.name),
+            hash,
+            template: canary.template.clone(),
+            rest: pass.original.rest.clone(),
+            owner: Owner::Deployment {
+                name: canary.name.clone(),
+                uid: canary.uid.clone(),
+            },
+        });
+    };
+    let Some(revision) = set.revision else {
+        return Prepared::Wait;
+    };
+    let highest = pass
+        .observation
+        .replica_sets
+        .iter()
+        .filter(|other| other.uid != set.uid)
+        .filter_map(|other: &ReplicaSet| other.revision)
+        .max()
+        .unwrap_or(0);
+    if revision > highest {
+        return Prepared::Ready;
+    }
+    Prepared::Do(Action::RaiseRevision {
+        name: set.name.clone(),
+        uid: set.uid.clone(),
+        from: revision,
+        to: highest.saturating_add(1),
+    })
+}

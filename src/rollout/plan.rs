@@ -1,0 +1,561 @@
+//! What a decision comes to: one status, and what to do next.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::Replicas;
+use super::action::Action;
+use super::diff::TemplateDiff;
+use super::observation::Role;
+use super::replicas::Counts;
+use super::state::{Failure, Outcome, Rejection};
+use super::template::RolloutNumber;
+use crate::config::display_duration;
+
+/// The outcome of one pass.
+#[derive(Clone, Debug)]
+#[must_use = "a plan that nobody carries out is no plan"]
+pub struct Plan {
+    /// What the service is doing; exactly one per pass.
+    pub status: Status,
+    /// What happened, to be told once `next` has been carried out.
+    pub events: Vec<Event>,
+    /// What to do.
+    pub next: Next,
+}
+
+/// What to do next.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Next {
+    /// Carry these out in order, stop at the first that fails, then look again.
+    Act(Vec<Action>),
+    /// Look again, at the API server itself: the decision must not rest on a cache (design section 3, fact 4).
+    LookLive,
+    /// Ask Prometheus about these pods, then judge.
+    Check(Vec<String>),
+    /// Wait until something changes, at most this long.
+    Wait(Option<Duration>),
+    /// The service is given back: there is nothing more to do, ever.
+    Done,
+}
+
+/// What a service is doing. Its `Display` is the log line, so it changes only when a person should read a new line.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Status {
+    /// X does not exist.
+    Missing {
+        /// Its name.
+        deployment: String,
+    },
+    /// X is being deleted, or an earlier life of it still is.
+    Going,
+    /// X is not yet fit to be registered.
+    Unsettled {
+        /// Why.
+        reason: Unsettled,
+    },
+    /// X is being taken on.
+    Registering,
+    /// X owns its pods.
+    AtRest {
+        /// R.
+        replicas: Replicas,
+        /// The accepted version.
+        images: Images,
+    },
+    /// X's template is the one that failed.
+    Rejected(Box<Rejection>),
+    /// R = 0: the candidate waits (case K30).
+    CandidateWaits {
+        /// The candidate.
+        images: Images,
+    },
+    /// The clones are being made and the accepted pods handed over.
+    Opening,
+    /// A step waits for its canary pods.
+    Raising {
+        /// Where the rollout is.
+        at: Position,
+        /// The numbers wanted.
+        counts: Counts,
+        /// How long the canary's pods may take.
+        abort: Duration,
+    },
+    /// A step waits for the primary's removed pods to end.
+    Settling {
+        /// Where the rollout is.
+        at: Position,
+        /// The numbers reached.
+        counts: Counts,
+    },
+    /// A step waits `start_delay`.
+    WarmingUp {
+        /// Where the rollout is.
+        at: Position,
+        /// The numbers reached.
+        counts: Counts,
+        /// `start_delay`.
+        delay: Duration,
+    },
+    /// A step is being checked.
+    Checking {
+        /// Where the rollout is.
+        at: Position,
+        /// The numbers reached.
+        counts: Counts,
+        /// `max_step_duration`.
+        duration: Duration,
+        /// Time between checks.
+        interval: Duration,
+    },
+    /// R went to 0 while the rollout is open.
+    Sleeping {
+        /// Where the rollout is.
+        at: Position,
+    },
+    /// The candidate's pods are being handed over to X.
+    HandingOver,
+    /// The rollout is being closed.
+    Closing {
+        /// How it ended.
+        outcome: Outcome,
+    },
+    /// X is being given back.
+    Releasing,
+    /// X was given back.
+    Released,
+    /// Nothing moves until a person does something.
+    Blocked(Blocked),
+}
+
+/// Which step of how many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Position {
+    /// One of the checked steps.
+    Checked {
+        /// From 1.
+        number: u32,
+        /// How many there are.
+        of: u32,
+    },
+    /// Past the breakpoint.
+    Finishing,
+}
+
+/// Why X cannot be registered yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unsettled {
+    /// The Deployment controller has not seen its spec yet.
+    NotObserved,
+    /// It rolls, or a version before runs.
+    Rolling,
+    /// Not all of its pods are available.
+    Unavailable {
+        /// How many are.
+        available: Replicas,
+        /// How many should be.
+        wanted: Replicas,
+    },
+}
+
+/// What a person must do something about.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Blocked {
+    /// An object under a name that Volery needs is somebody else's (case K43).
+    NameTaken {
+        /// `Deployment` or `PodTemplate`.
+        kind: &'static str,
+        /// Its name.
+        name: String,
+    },
+    /// The state object is there but unreadable.
+    StateUnreadable {
+        /// What is wrong.
+        problem: String,
+    },
+    /// Clones without a state object: which template is accepted cannot be known (case K09).
+    StateLost,
+    /// Released while X's template is not the accepted one (case K06).
+    ReleaseNeedsDecision,
+    /// No pod of the accepted version is wanted by anybody, and its ReplicaSet does not match.
+    NotRecognised {
+        /// Who does not report the ReplicaSet it was given.
+        by: Role,
+    },
+}
+
+/// The images of a template, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Images(pub Vec<String>);
+
+/// Something that happened, told once.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// X was taken on.
+    Registered {
+        /// R.
+        replicas: Replicas,
+        /// The accepted version.
+        images: Images,
+        /// How many older ReplicaSets wait in the stash.
+        stashed: usize,
+    },
+    /// A new template was found and a rollout opens.
+    Candidate {
+        /// Its number.
+        rollout: RolloutNumber,
+        /// What changed.
+        diff: TemplateDiff,
+        /// R.
+        replicas: Replicas,
+        /// How many checked steps there will be.
+        steps: u32,
+        /// How many canary pods the last checked step has.
+        breakpoint: Replicas,
+    },
+    /// A check failed.
+    CheckFailed {
+        /// Where the rollout is.
+        at: Position,
+        /// How many have failed in this step.
+        failed: u32,
+        /// How many may.
+        allowed: u32,
+        /// What was seen.
+        evidence: String,
+    },
+    /// A check said neither yes nor no.
+    CheckInconclusive {
+        /// Where the rollout is.
+        at: Position,
+        /// How long this has been so.
+        lasting: Duration,
+        /// How long it may be so.
+        limit: Duration,
+        /// What was seen.
+        evidence: String,
+    },
+    /// The breakpoint is reached and passed.
+    Trusted {
+        /// How many canary pods were checked.
+        canary: Replicas,
+    },
+    /// The rollout failed.
+    Failed {
+        /// Why.
+        failure: Failure,
+        /// R.
+        replicas: Replicas,
+        /// How many pods of the accepted version are available now.
+        available: Replicas,
+    },
+    /// The rollout ends without a verdict.
+    Ended {
+        /// How.
+        outcome: Outcome,
+    },
+    /// The candidate is the accepted version.
+    Promoted {
+        /// The new version.
+        images: Images,
+        /// R.
+        replicas: Replicas,
+        /// How long the rollout was open.
+        after: Duration,
+    },
+    /// The rollout is closed and X owns its pods again.
+    Closed {
+        /// The accepted version.
+        images: Images,
+        /// R.
+        replicas: Replicas,
+    },
+    /// A Deployment was found un-paused.
+    Repaused {
+        /// Its name.
+        deployment: String,
+    },
+    /// ReplicaSets of a version that nobody accepted were removed.
+    Removed {
+        /// Their names.
+        replica_sets: Vec<String>,
+    },
+    /// A version that a person rolled out by hand has taken over.
+    AcceptedByHand {
+        /// The version.
+        images: Images,
+    },
+    /// The accepted version's ReplicaSet was gone and is made again.
+    Restored {
+        /// The version.
+        images: Images,
+    },
+    /// X was given back.
+    Released {
+        /// How many older ReplicaSets it got back.
+        history: usize,
+    },
+}
+
+impl fmt::Display for Images {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join(", "))
+    }
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Checked { number, of } => write!(f, "step {number}/{of}"),
+            Self::Finishing => f.write_str("finishing"),
+        }
+    }
+}
+
+impl fmt::Display for Unsettled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotObserved => {
+                f.write_str("the Deployment controller has not seen its latest change yet")
+            }
+            Self::Rolling => f.write_str("it is still rolling, or more than one version runs"),
+            Self::Unavailable { available, wanted } => {
+                write!(f, "only {available} of {wanted} pods are available")
+            }
+        }
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing { deployment } => {
+                write!(
+                    f,
+                    "waiting: there is no Deployment {deployment}; it is registered when it appears"
+                )
+            }
+            Self::Going => f.write_str(
+                "waiting: the Deployment, or what belonged to an earlier one, is being deleted",
+            ),
+            Self::Unsettled { reason } => write!(f, "waiting to be registered: {reason}"),
+            Self::Registering => {
+                f.write_str("registering: pausing the Deployment, no pod is touched")
+            }
+            Self::AtRest { replicas, images } => {
+                write!(f, "at rest: {replicas} replicas of {images}")
+            }
+            Self::Rejected(rejection) => write!(
+                f,
+                "rejected: {} failed ({}); the accepted version runs on; a new template is rolled out as usual",
+                Images(rejection.images.clone()),
+                rejection.failure
+            ),
+            Self::CandidateWaits { images } => {
+                write!(
+                    f,
+                    "waiting: {images} is rolled out when replicas are wanted again (now 0)"
+                )
+            }
+            Self::Opening => {
+                f.write_str("opening: handing the running pods over to the primary, none restarts")
+            }
+            Self::Raising { at, counts, abort } => write!(
+                f,
+                "{at}: to canary {}, primary {}; canary pods have {} to become available",
+                counts.canary,
+                counts.primary,
+                display_duration(*abort)
+            ),
+            Self::Settling { at, counts } => write!(
+                f,
+                "{at}: canary {0}/{0} available, primary {1}, waiting for the primary's removed pods to end",
+                counts.canary, counts.primary
+            ),
+            Self::WarmingUp { at, counts, delay } => write!(
+                f,
+                "{at}: canary {0}/{0} available, primary {1}, first check in {2}",
+                counts.canary,
+                counts.primary,
+                display_duration(*delay)
+            ),
+            Self::Checking {
+                at,
+                counts,
+                duration,
+                interval,
+            } => write!(
+                f,
+                "{at}: canary {0}/{0} available, primary {1}, checking for {2}, every {3}",
+                counts.canary,
+                counts.primary,
+                display_duration(*duration),
+                display_duration(*interval)
+            ),
+            Self::Sleeping { at } => write!(f, "{at}: no replicas wanted, going on when there are"),
+            Self::HandingOver => {
+                f.write_str("promoting: handing the new version's pods over, none restarts")
+            }
+            Self::Closing { outcome } => match outcome {
+                Outcome::Promoted => f.write_str("promoted: removing the clones"),
+                Outcome::RolledBack => {
+                    f.write_str("rolling back: canary to 0, accepted version to full strength")
+                }
+                Outcome::Cancelled
+                | Outcome::Superseded
+                | Outcome::Released
+                | Outcome::Interrupted { .. } => {
+                    f.write_str("closing: canary to 0, accepted version to full strength")
+                }
+            },
+            Self::Releasing => f.write_str("releasing: giving the history back, no pod is touched"),
+            Self::Released => f.write_str("released"),
+            Self::Blocked(blocked) => write!(f, "blocked: {blocked}"),
+        }
+    }
+}
+
+impl fmt::Display for Blocked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NameTaken { kind, name } => write!(
+                f,
+                "{kind} {name} exists and is not Volery's; it is not touched; rename or delete it to have this service registered"
+            ),
+            Self::StateUnreadable { problem } => write!(
+                f,
+                "the state object cannot be read ({problem}); nothing is changed; run the version of Volery that wrote it"
+            ),
+            Self::StateLost => f.write_str(
+                "the state object is gone while clones exist, so the accepted version is unknown; nothing is changed; \
+                 scale the clones by hand to what should run",
+            ),
+            Self::ReleaseNeedsDecision => f.write_str(
+                "to be released, but the Deployment's template is not the accepted version: un-pausing it would roll it out \
+                 unchecked; put the accepted template on it, or un-pause it by hand",
+            ),
+            Self::NotRecognised { by } => write!(
+                f,
+                "{} does not report the ReplicaSet it was given; is kube-controller-manager running?",
+                match by {
+                    Role::Original => "the Deployment",
+                    Role::Primary => "the primary",
+                    Role::Canary => "the canary",
+                }
+            ),
+        }
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Registered {
+                replicas,
+                images,
+                stashed,
+            } => write!(
+                f,
+                "registered: {replicas} replicas of {images}, paused, {stashed} older ReplicaSets kept in the stash"
+            ),
+            Self::Candidate {
+                rollout,
+                diff,
+                replicas,
+                steps,
+                breakpoint,
+            } => write!(
+                f,
+                "rollout {rollout}: new template, {steps} checked steps to {breakpoint} of {replicas}, then the rest; \
+                 every pod is replaced once\n{diff}"
+            ),
+            Self::CheckFailed {
+                at,
+                failed,
+                allowed,
+                evidence,
+            } => {
+                write!(f, "{at}: check failed ({failed} of {allowed}): {evidence}")
+            }
+            Self::CheckInconclusive {
+                at,
+                lasting,
+                limit,
+                evidence,
+            } => write!(
+                f,
+                "{at}: check inconclusive (for {} of {}): {evidence}",
+                display_duration(Duration::from_secs(lasting.as_secs())),
+                display_duration(*limit)
+            ),
+            Self::Trusted { canary } => {
+                write!(
+                    f,
+                    "breakpoint reached: {canary} canary pods passed, the rest follows without checks"
+                )
+            }
+            Self::Failed {
+                failure,
+                replicas,
+                available,
+            } => write!(
+                f,
+                "failed: {failure}; rolling back to {replicas} pods of the accepted version ({available} available now)"
+            ),
+            Self::Ended { outcome } => match outcome {
+                Outcome::Promoted => f.write_str("promoted"),
+                Outcome::RolledBack => f.write_str("rolled back"),
+                Outcome::Cancelled => {
+                    f.write_str("cancelled: the Deployment is back at the accepted template")
+                }
+                Outcome::Superseded => {
+                    f.write_str("superseded: a newer template came, starting again with it")
+                }
+                Outcome::Released => f.write_str("ended: the service leaves the configuration"),
+                Outcome::Interrupted { what } => write!(f, "interrupted: {what}; starting again"),
+            },
+            Self::Promoted {
+                images,
+                replicas,
+                after,
+            } => write!(
+                f,
+                "promoted: {images} is the accepted version, {replicas} replicas, after {}",
+                display_duration(Duration::from_secs(after.as_secs()))
+            ),
+            Self::Closed { images, replicas } => {
+                write!(
+                    f,
+                    "closed: the Deployment owns its pods again, {replicas} replicas of {images}"
+                )
+            }
+            Self::Repaused { deployment } => write!(
+                f,
+                "{deployment} was un-paused; paused again: a registered Deployment is rolled out by Volery, not by itself"
+            ),
+            Self::Removed { replica_sets } => {
+                write!(
+                    f,
+                    "removed what was started past Volery: {}",
+                    replica_sets.join(", ")
+                )
+            }
+            Self::AcceptedByHand { images } => {
+                write!(
+                    f,
+                    "{images} was rolled out by hand and carries the load: taken as the accepted version"
+                )
+            }
+            Self::Restored { images } => write!(
+                f,
+                "the accepted version's ReplicaSet was gone: {images} is started again"
+            ),
+            Self::Released { history } => {
+                write!(
+                    f,
+                    "released: un-paused, {history} older ReplicaSets given back, no pod touched"
+                )
+            }
+        }
+    }
+}

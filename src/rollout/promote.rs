@@ -1,0 +1,78 @@
+//! Promotion: the canary's ReplicaSet, which runs all R pods by now, is handed over to X. The move is the point of no
+//! return: a newer template before it supersedes, after it the moved version is the accepted one.
+
+use super::decide::{Pass, images};
+use super::handover::{Handover, hand_over};
+use super::observation::{ReplicaSet, Role};
+use super::plan::{Blocked, Event, Next, Plan, Status};
+use super::state::{Outcome, Phase};
+use super::step::candidate_set;
+use super::template::TemplateHash;
+
+pub(super) fn decide(pass: &Pass<'_>, candidate: &TemplateHash) -> Plan {
+    let status = Status::HandingOver;
+    if let Some(plan) = pass.repause(status.clone()) {
+        return plan;
+    }
+    let canary = pass.deployment(Role::Canary);
+    let on_canary = canary.and_then(|canary| candidate_set(pass, canary));
+    let Some(set) = on_canary.or_else(|| moved_set(pass, candidate)) else {
+        let what = "the canary was deleted".to_owned();
+        return pass
+            .observation
+            .live(pass.close(Outcome::Interrupted { what }));
+    };
+    if set.owner != pass.original.uid
+        && let Some(plan) = pass
+            .interruption(candidate)
+            .or_else(|| pass.clear_original(None, status.clone()))
+    {
+        return plan;
+    }
+    match hand_over(pass, set, Role::Canary, Role::Original, &status) {
+        Handover::Go(plan) => plan,
+        Handover::Unrecognised => Plan::wait_for(
+            Status::Blocked(Blocked::NotRecognised { by: Role::Original }),
+            std::time::Duration::MAX,
+        ),
+        Handover::Done => {
+            let mut state = pass.state.in_phase(Phase::Closing {
+                outcome: Outcome::Promoted,
+            });
+            state.rejected = None;
+            Plan {
+                status: Status::Closing {
+                    outcome: Outcome::Promoted,
+                },
+                events: vec![Event::Promoted {
+                    images: images(&set.template),
+                    replicas: pass.wanted(),
+                    after: pass.state.open_for.duration(),
+                }],
+                next: Next::Act(vec![pass.write(state, Some(set.template.clone()))]),
+            }
+        }
+    }
+}
+
+/// The candidate's ReplicaSet once X owns it, recognised by the name that this rollout gave it: X's own template may be
+/// a newer one by now.
+fn moved_set<'a>(pass: &Pass<'a>, candidate: &TemplateHash) -> Option<&'a ReplicaSet> {
+    pass.observation
+        .replica_sets
+        .iter()
+        .filter(|set| set.owner == pass.original.uid)
+        .find(|set| {
+            let template = &set.template;
+            template.hash() == *candidate
+                || set.name
+                    == format!(
+                        "{}-{}",
+                        pass.original.name,
+                        template.hash_in_rollout(pass.state.rollout)
+                    )
+                || pass
+                    .deployment(Role::Canary)
+                    .is_some_and(|canary| canary.template == *template)
+        })
+}

@@ -1,0 +1,86 @@
+//! Giving a service back: the history returns to X, X is un-paused, the state object goes. No pod is touched.
+
+use super::Replicas;
+use super::action::{Action, Guard, Owner};
+use super::decide::{Desired, Pass};
+use super::observation::{Observed, ReplicaSet, Rolling};
+use super::plan::{Blocked, Event, Next, Plan, Status};
+use super::state::Phase;
+
+/// A service at rest, or on its way there, that has left the configuration.
+pub(super) fn begin(pass: &Pass<'_>) -> Plan {
+    if pass.original.rolling == Rolling::Paused && pass.original.template != *pass.accepted() {
+        return Plan::wait(Status::Blocked(Blocked::ReleaseNeedsDecision));
+    }
+    Plan::act(Status::Releasing, vec![pass.enter(Phase::Releasing)])
+}
+
+/// A service that is being given back.
+pub(super) fn go_on(pass: &Pass<'_>) -> Plan {
+    let original = pass.original;
+    if original.rolling == Rolling::Unpaused {
+        return Plan {
+            status: Status::Releasing,
+            events: vec![Event::Released {
+                history: pass
+                    .observation
+                    .replica_sets_of(&original.uid)
+                    .count()
+                    .saturating_sub(1),
+            }],
+            next: Next::Act(vec![Action::DeleteState {
+                uid: pass.object.uid.clone(),
+            }]),
+        };
+    }
+    // The entry came back, or a new template did, which un-pausing would roll out unchecked (case K06).
+    if pass.desired == Desired::Managed || original.template != *pass.accepted() {
+        return Plan::act(Status::Releasing, vec![pass.enter(Phase::AtRest)]);
+    }
+    if original.observed == Observed::NotYet {
+        return Plan::wait(Status::Releasing);
+    }
+    let history = history(pass);
+    if !history.is_empty() {
+        let owner = Owner::Deployment {
+            name: original.name.clone(),
+            uid: original.uid.clone(),
+        };
+        let give_back = |set: &ReplicaSet| Action::MoveReplicaSet {
+            name: set.name.clone(),
+            uid: set.uid.clone(),
+            from: set.owner.clone(),
+            to: owner.clone(),
+            guard: Guard::Replicas(Replicas::ZERO),
+        };
+        let actions = history.into_iter().map(give_back).collect();
+        return pass.observation.live(Plan::act(Status::Releasing, actions));
+    }
+    pass.observation.live(Plan::act(
+        Status::Releasing,
+        vec![Action::Unpause {
+            name: original.name.clone(),
+            uid: original.uid.clone(),
+            resource_version: original.resource_version.clone(),
+        }],
+    ))
+}
+
+/// What goes back, oldest first: without the version that failed, and without twins of the accepted one, which the
+/// controller would take for the current one and roll to (design section 3, fact 6).
+fn history<'a>(pass: &Pass<'a>) -> Vec<&'a ReplicaSet> {
+    let rejected = pass
+        .state
+        .rejected
+        .as_ref()
+        .and_then(|rejection| rejection.replica_set.as_deref());
+    let mut sets: Vec<&ReplicaSet> = pass
+        .observation
+        .replica_sets
+        .iter()
+        .filter(|set| set.owner == pass.object.uid)
+        .filter(|set| set.template != *pass.accepted() && rejected != Some(set.name.as_str()))
+        .collect();
+    sets.sort_by_key(|set| set.revision);
+    sets
+}

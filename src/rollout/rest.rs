@@ -1,0 +1,187 @@
+//! At rest: X owns its pods; what differs from that is put right, and a new template opens a rollout.
+
+use super::Replicas;
+use super::action::{Action, Owner};
+use super::decide::{Desired, Pass, delete, images};
+use super::diff::TemplateDiff;
+use super::observation::{Observed, ReplicaSet, Role};
+use super::plan::{Blocked, Event, Next, Plan, Status};
+use super::register::stash;
+use super::release;
+use super::replicas::Ladder;
+use super::state::{Elapsed, Phase, State};
+
+pub(super) fn decide(pass: &Pass<'_>) -> Plan {
+    let original = pass.original;
+    let accepted = images(pass.accepted());
+    let status = Status::AtRest {
+        replicas: pass.wanted(),
+        images: accepted.clone(),
+    };
+    if let Some(plan) = pass.repause(status.clone()) {
+        return plan;
+    }
+    if original.observed == Observed::NotYet {
+        return Plan::wait(status);
+    }
+    let keeper = pass.accepted_set();
+    let others: Vec<&ReplicaSet> = pass
+        .observation
+        .replica_sets_of(&original.uid)
+        .filter(|set| keeper.is_none_or(|keeper| keeper.uid != set.uid))
+        .collect();
+    if !others.is_empty() {
+        return pass
+            .observation
+            .live(single_out(pass, keeper, others, status));
+    }
+    if keeper.is_none() && pass.wanted() > Replicas::ZERO {
+        let hash = pass.accepted().hash_in_rollout(pass.state.rollout);
+        return pass.observation.live(
+            Plan::act(
+                status,
+                vec![Action::CreateReplicaSet {
+                    name: format!("{}-{hash}", original.name),
+                    hash,
+                    template: pass.accepted().clone(),
+                    rest: original.rest.clone(),
+                    owner: Owner::Deployment {
+                        name: original.name.clone(),
+                        uid: original.uid.clone(),
+                    },
+                }],
+            )
+            .telling(Event::Restored { images: accepted }),
+        );
+    }
+    if pass.desired == Desired::Released {
+        return release::begin(pass);
+    }
+    if let Some(plan) = trim_stash(pass, &status) {
+        return plan;
+    }
+    if original.template == *pass.accepted() {
+        return Plan::wait(status);
+    }
+    if let Some(rejection) = pass.state.rejected.as_ref().filter(|_| is_rejected(pass)) {
+        return Plan::wait(Status::Rejected(Box::new(rejection.clone())));
+    }
+    if pass.wanted() == Replicas::ZERO {
+        return Plan::wait(Status::CandidateWaits {
+            images: images(&original.template),
+        });
+    }
+    open(pass)
+}
+
+/// X must own exactly one ReplicaSet (design section 3, fact 5): the accepted one, unless a person's hand has given the
+/// load to another (design section 2, "X found un-paused"). Decided on a live look, after the pause was observed.
+fn single_out(
+    pass: &Pass<'_>,
+    keeper: Option<&ReplicaSet>,
+    others: Vec<&ReplicaSet>,
+    status: Status,
+) -> Plan {
+    let (empty, started): (Vec<&ReplicaSet>, Vec<&ReplicaSet>) =
+        others.into_iter().partition(|set| set.is_empty());
+    if started.is_empty() {
+        return Plan::act(status, stash(pass, empty));
+    }
+    let needed = pass
+        .wanted()
+        .saturating_sub(pass.original.rest.max_unavailable(pass.wanted()));
+    let carries_the_load = keeper.is_some_and(|keeper| keeper.available >= needed);
+    let taken_over = started
+        .iter()
+        .find(|set| set.template == pass.original.template);
+    if pass.original.template != *pass.accepted()
+        && !carries_the_load
+        && let Some(set) = taken_over
+    {
+        let state = State {
+            rejected: None,
+            rollout: pass.state.rollout.next(),
+            ..pass.state.clone()
+        };
+        return Plan::act(status, vec![pass.write(state, Some(set.template.clone()))]).telling(
+            Event::AcceptedByHand {
+                images: images(&set.template),
+            },
+        );
+    }
+    let replica_sets = started.iter().map(|set| set.name.clone()).collect();
+    Plan::act(status, started.into_iter().map(delete).collect())
+        .telling(Event::Removed { replica_sets })
+}
+
+/// The stash keeps as much history as the user asked X to keep.
+fn trim_stash(pass: &Pass<'_>, status: &Status) -> Option<Plan> {
+    let rejected = pass
+        .state
+        .rejected
+        .as_ref()
+        .and_then(|rejection| rejection.replica_set.as_deref());
+    let mut history: Vec<&ReplicaSet> = pass
+        .observation
+        .replica_sets_of(&pass.object.uid)
+        .filter(|set| rejected != Some(set.name.as_str()))
+        .collect();
+    history.sort_by_key(|set| set.revision);
+    let surplus = history
+        .len()
+        .checked_sub(pass.original.rest.history_limit)
+        .filter(|surplus| *surplus > 0)?;
+    let actions = history.into_iter().take(surplus).map(delete).collect();
+    Some(pass.observation.live(Plan::act(status.clone(), actions)))
+}
+
+/// Whether X asks for the template that failed last. The ReplicaSet in the stash still holds it as the server tells it;
+/// should it be gone, its hash must do.
+fn is_rejected(pass: &Pass<'_>) -> bool {
+    let Some(rejection) = &pass.state.rejected else {
+        return false;
+    };
+    let kept = rejection.replica_set.as_deref().and_then(|name| {
+        pass.observation
+            .replica_sets_of(&pass.object.uid)
+            .find(|set| set.name == name)
+    });
+    kept.is_some_and(|set| set.template == pass.original.template)
+        || pass.original.template.hash() == rejection.candidate
+}
+
+/// Opens a rollout: the intent is written first, everything else follows from it.
+fn open(pass: &Pass<'_>) -> Plan {
+    let taken = [Role::Primary, Role::Canary]
+        .into_iter()
+        .find_map(|role| pass.deployment(role));
+    if let Some(clone) = taken {
+        // Ours by its mark, but no rollout is open: somebody made or restored it.
+        return Plan::wait(Status::Blocked(Blocked::NameTaken {
+            kind: "Deployment",
+            name: clone.name.clone(),
+        }));
+    }
+    let candidate = pass.original.template.hash();
+    let ladder = Ladder::new(&pass.service.step, &pass.service.breakpoint, pass.wanted());
+    let rollout = pass.state.rollout.next();
+    let state = State {
+        rollout,
+        open_for: Elapsed::ZERO,
+        ..pass.state.in_phase(Phase::Opening {
+            candidate,
+            elapsed: Elapsed::ZERO,
+        })
+    };
+    Plan {
+        status: Status::Opening,
+        events: vec![Event::Candidate {
+            rollout,
+            diff: TemplateDiff::new(pass.accepted(), &pass.original.template),
+            replicas: pass.wanted(),
+            steps: ladder.checked_steps(),
+            breakpoint: ladder.breakpoint(),
+        }],
+        next: Next::Act(vec![pass.write(state, None)]),
+    }
+}

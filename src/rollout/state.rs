@@ -1,0 +1,361 @@
+//! What is remembered of a service between two passes, and between two lives of the daemon: the contents of the
+//! state object's annotation. Everything else is derived anew from the cluster (design section 4, promise 5).
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::Replicas;
+use super::observation::Uid;
+use super::template::{RolloutNumber, TemplateHash};
+
+/// The format of [`State`]. A state of another format is not guessed at (case K32).
+pub const STATE_VERSION: u32 = 1;
+
+/// The state of one service.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct State {
+    /// Always [`STATE_VERSION`].
+    pub version: u32,
+    /// The number of the open or the last rollout; 0 before the first.
+    pub rollout: RolloutNumber,
+    /// Where the service is in its life.
+    pub phase: Phase,
+    /// How long the open rollout has been watched.
+    pub open_for: Elapsed,
+    /// The template that failed last.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub rejected: Option<Rejection>,
+}
+
+/// Where a service is in its life.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(
+    rename_all = "kebab-case",
+    rename_all_fields = "kebab-case",
+    deny_unknown_fields
+)]
+pub enum Phase {
+    /// The accepted template is noted; X is being paused and its history stashed.
+    Registering,
+    /// X owns its pods.
+    AtRest,
+    /// The clones are being made, and the accepted ReplicaSet is handed over to the primary.
+    Opening {
+        /// The template being tried.
+        candidate: TemplateHash,
+        /// How long this has lasted.
+        elapsed: Elapsed,
+    },
+    /// On the way to the breakpoint, each step checked.
+    Stepping {
+        /// The template being tried.
+        candidate: TemplateHash,
+        /// The step reached.
+        step: Step,
+    },
+    /// Past the breakpoint: the rest follows step by step, gated on availability only.
+    Finishing {
+        /// The template being tried.
+        candidate: TemplateHash,
+        /// The step reached.
+        step: Step,
+    },
+    /// The canary's ReplicaSet is handed over to X: the point of no return lies in here.
+    HandingOver {
+        /// The template being tried.
+        candidate: TemplateHash,
+    },
+    /// X gets the accepted ReplicaSet, the clones go.
+    Closing {
+        /// How the rollout ended.
+        outcome: Outcome,
+    },
+    /// X gets its history back and is un-paused.
+    Releasing,
+}
+
+/// One step of a rollout.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Step {
+    /// From 1.
+    pub number: u32,
+    /// How many canary pods this step has.
+    pub canary: Replicas,
+    /// The smallest R above 0 that this step has seen: when R falls below it, `canary` is cut to the step's share.
+    pub wanted: Replicas,
+    /// How far it has come.
+    pub stage: Stage,
+    /// What its checks have found.
+    pub checks: Checks,
+}
+
+impl Step {
+    /// A step at its beginning.
+    pub fn new(number: u32, canary: Replicas, wanted: Replicas) -> Self {
+        Self {
+            number,
+            canary,
+            wanted,
+            stage: Stage::Raising {
+                elapsed: Elapsed::ZERO,
+            },
+            checks: Checks::default(),
+        }
+    }
+}
+
+/// How far a step has come.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Stage {
+    /// R = 0: nothing runs, no time counts (case K30).
+    Sleeping,
+    /// Canary up, primary down. The time until the canary's pods are available counts against `abort`, and is not reset
+    /// by partial progress (case K14).
+    Raising {
+        /// How long this has lasted.
+        elapsed: Elapsed,
+    },
+    /// Waiting until the primary's removed pods no longer exist (case K18); does not count against `abort` (case K31).
+    Settling,
+    /// `start_delay`.
+    WarmingUp {
+        /// How long this has lasted.
+        elapsed: Elapsed,
+    },
+    /// Checks run.
+    Checking,
+}
+
+/// What the checks of one step have found so far.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Checks {
+    /// How long the step has been checked.
+    pub elapsed: Elapsed,
+    /// Time since the last check; none before the first.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub since_last: Option<Elapsed>,
+    /// Checks passed.
+    pub passed: u32,
+    /// Checks failed.
+    pub failed: u32,
+    /// Time since the last check that said yes or no (promise 4).
+    pub inconclusive_for: Elapsed,
+    /// Restarts already held against the candidate, by pod; pods that never restarted are not listed (case K22).
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub restarts: BTreeMap<Uid, u32>,
+}
+
+/// How a rollout ends.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Outcome {
+    /// The candidate is the accepted version now.
+    Promoted,
+    /// The candidate failed.
+    RolledBack,
+    /// X was returned to the accepted template (case K05).
+    Cancelled,
+    /// A newer template came.
+    Superseded,
+    /// The service is to be given back (case K46).
+    Released,
+    /// Something the rollout needs was taken away; it starts again.
+    Interrupted {
+        /// What.
+        what: String,
+    },
+}
+
+/// The template that failed last, and why.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Rejection {
+    /// The template, as it was named when it was tried.
+    pub candidate: TemplateHash,
+    /// The ReplicaSet in the stash that still holds it, if there was one: comparing templates outlives an upgrade of
+    /// Kubernetes' defaults, comparing hashes does not.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub replica_set: Option<String>,
+    /// The images, for people.
+    pub images: Vec<String>,
+    /// Why.
+    pub failure: Failure,
+}
+
+/// Why a candidate was rejected.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Failure {
+    /// The kind.
+    pub cause: Cause,
+    /// What was seen: expression, value, pod, waiting reason.
+    pub evidence: String,
+}
+
+/// The kinds of failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cause {
+    /// `check_max_failures` checks of one step failed.
+    ChecksFailed,
+    /// A step's canary pods were not available within `abort`.
+    NotAvailable,
+    /// No check said yes or no for `inconclusive_timeout`.
+    MetricsUnavailable,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cause = match self.cause {
+            Cause::ChecksFailed => "checks failed",
+            Cause::NotAvailable => "canary pods not available in time",
+            Cause::MetricsUnavailable => "no conclusive check in time",
+        };
+        write!(f, "{cause}: {}", self.evidence)
+    }
+}
+
+/// Time that counted: while a daemon watched. In milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Elapsed(u64);
+
+impl Elapsed {
+    /// No time.
+    pub const ZERO: Self = Self(0);
+
+    /// As a duration.
+    pub fn duration(self) -> Duration {
+        Duration::from_millis(self.0)
+    }
+
+    fn add(&mut self, more: Duration) {
+        self.0 = self
+            .0
+            .saturating_add(u64::try_from(more.as_millis()).unwrap_or(u64::MAX));
+    }
+}
+
+impl State {
+    /// A service that is being registered.
+    pub fn registering() -> Self {
+        Self {
+            version: STATE_VERSION,
+            rollout: RolloutNumber::default(),
+            phase: Phase::Registering,
+            open_for: Elapsed::ZERO,
+            rejected: None,
+        }
+    }
+
+    /// The same state, with its running timers moved forward by `since`: the time since it was written or first read.
+    pub fn advanced(&self, since: Duration) -> Self {
+        let mut state = self.clone();
+        match &mut state.phase {
+            Phase::Registering | Phase::AtRest | Phase::Releasing => return state,
+            Phase::HandingOver { .. } | Phase::Closing { .. } => {}
+            Phase::Opening { elapsed, .. } => elapsed.add(since),
+            Phase::Stepping { step, .. } | Phase::Finishing { step, .. } => match &mut step.stage {
+                Stage::Sleeping | Stage::Settling => {}
+                Stage::Raising { elapsed } | Stage::WarmingUp { elapsed } => elapsed.add(since),
+                Stage::Checking => {
+                    step.checks.elapsed.add(since);
+                    step.checks.inconclusive_for.add(since);
+                    if let Some(since_last) = &mut step.checks.since_last {
+                        since_last.add(since);
+                    }
+                }
+            },
+        }
+        state.open_for.add(since);
+        state
+    }
+
+    /// The same state in another phase.
+    pub fn in_phase(&self, phase: Phase) -> Self {
+        Self {
+            phase,
+            ..self.clone()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_counts_only_for_the_running_timers() {
+        let mut step = Step::new(1, Replicas(2), Replicas(10));
+        step.stage = Stage::Checking;
+        let state = State::registering().in_phase(Phase::Stepping {
+            candidate: hash(),
+            step,
+        });
+        let later = state.advanced(Duration::from_secs(3));
+        let Phase::Stepping { step, .. } = later.phase else {
+            panic!("phase changed")
+        };
+        assert_eq!(step.checks.elapsed.duration(), Duration::from_secs(3));
+        assert_eq!(
+            step.checks.inconclusive_for.duration(),
+            Duration::from_secs(3)
+        );
+        assert_eq!(step.checks.since_last, None);
+        assert_eq!(later.open_for.duration(), Duration::from_secs(3));
+
+        let mut step = Step::new(1, Replicas(2), Replicas(10));
+        step.stage = Stage::Sleeping;
+        let state = State::registering().in_phase(Phase::Stepping {
+            candidate: hash(),
+            step: step.clone(),
+        });
+        let Phase::Stepping { step: later, .. } = state.advanced(Duration::from_secs(3)).phase
+        else {
+            panic!("phase changed")
+        };
+        assert_eq!(later, step);
+    }
+
+    #[test]
+    fn a_state_reads_back_as_it_was_written() {
+        let mut step = Step::new(2, Replicas(4), Replicas(10));
+        step.checks.restarts.insert(Uid("u".into()), 3);
+        for phase in [
+            Phase::Registering,
+            Phase::AtRest,
+            Phase::Opening {
+                candidate: hash(),
+                elapsed: Elapsed(5),
+            },
+            Phase::Stepping {
+                candidate: hash(),
+                step,
+            },
+            Phase::HandingOver { candidate: hash() },
+            Phase::Closing {
+                outcome: Outcome::Interrupted { what: "x".into() },
+            },
+            Phase::Releasing,
+        ] {
+            let state = State::registering().in_phase(phase);
+            let text = serde_json::to_string(&state).expect("serializes");
+            assert_eq!(
+                serde_json::from_str::<State>(&text).expect("parses"),
+                state,
+                "{text}"
+            );
+        }
+    }
+
+    fn hash() -> TemplateHash {
+        crate::rollout::template::Template::new(serde_json::json!({})).hash()
+    }
+}

@@ -1,0 +1,564 @@
+//! One step of an open rollout: canary up, primary down, settle, warm up, check; past the breakpoint without checks.
+
+use std::time::Duration;
+
+use super::Replicas;
+use super::action::{Action, CloneRole, Owner};
+use super::decide::{Pass, images};
+use super::handover::scale;
+use super::observation::{Deployment, Observed, Pod, Ready, ReplicaSet, Role};
+use super::open::create_primary;
+use super::plan::{Event, Next, Plan, Position, Status};
+use super::replicas::{Balance, Counts, Ladder, balance};
+use super::state::{Cause, Checks, Elapsed, Failure, Outcome, Phase, Rejection, Stage, Step};
+use super::template::TemplateHash;
+use crate::config::display_duration;
+
+/// Whether a step is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Up to the breakpoint.
+    Checked,
+    /// Past it.
+    Finishing,
+}
+
+/// An open rollout in one of its steps, with everything in its place.
+pub(super) struct Stand<'a> {
+    pub pass: &'a Pass<'a>,
+    pub candidate: &'a TemplateHash,
+    pub step: &'a Step,
+    pub kind: Kind,
+    pub ladder: Ladder,
+    pub primary: &'a Deployment,
+    pub canary: &'a Deployment,
+    /// The candidate's ReplicaSet.
+    pub set: &'a ReplicaSet,
+}
+
+pub(super) fn decide(pass: &Pass<'_>, candidate: &TemplateHash, step: &Step, kind: Kind) -> Plan {
+    match stand(pass, candidate, step, kind) {
+        Ok(stand) => stand.decide(),
+        Err(plan) => *plan,
+    }
+}
+
+/// Puts everything in its place that an open rollout needs, or says how it is put there.
+pub(super) fn stand<'a>(
+    pass: &'a Pass<'a>,
+    candidate: &'a TemplateHash,
+    step: &'a Step,
+    kind: Kind,
+) -> Result<Stand<'a>, Box<Plan>> {
+    let ladder = Ladder::new(&pass.service.step, &pass.service.breakpoint, pass.wanted());
+    let at = position(&ladder, step, kind);
+    let numbers = Counts {
+        canary: step.canary,
+        primary: pass.wanted().saturating_sub(step.canary),
+    };
+    let status = Status::Raising {
+        at,
+        counts: numbers,
+        abort: pass.service.abort,
+    };
+    if let Some(plan) = pass
+        .repause(status.clone())
+        .or_else(|| pass.interruption(candidate))
+        .or_else(|| pass.clear_original(None, status.clone()))
+    {
+        return Err(Box::new(plan));
+    }
+    let canary = pass.deployment(Role::Canary);
+    let set = canary.and_then(|canary| candidate_set(pass, canary));
+    let (Some(canary), Some(set)) = (canary, set) else {
+        let what = "the canary was deleted".to_owned();
+        return Err(Box::new(
+            pass.observation
+                .live(pass.close(Outcome::Interrupted { what })),
+        ));
+    };
+    // The accepted version's pods are gone with their Deployment: bring them back at once, never from X (case K09).
+    let restored = |action: Action| {
+        let event = Event::Restored {
+            images: images(pass.accepted()),
+        };
+        Box::new(
+            pass.observation
+                .live(Plan::act(status.clone(), vec![action]).telling(event)),
+        )
+    };
+    let Some(primary) = pass.deployment(Role::Primary) else {
+        return Err(restored(create_primary(
+            pass,
+            pass.wanted().saturating_sub(canary.replicas),
+        )));
+    };
+    if pass
+        .observation
+        .replica_sets_of(&primary.uid)
+        .next()
+        .is_none()
+    {
+        let hash = pass.accepted().hash_in_rollout(pass.state.rollout);
+        return Err(restored(Action::CreateReplicaSet {
+            name: format!("{}-{hash}", pass.original.name),
+            hash,
+            template: pass.accepted().clone(),
+            rest: pass.original.rest.clone(),
+            owner: Owner::Deployment {
+                name: primary.name.clone(),
+                uid: primary.uid.clone(),
+            },
+        }));
+    }
+    Ok(Stand {
+        pass,
+        candidate,
+        step,
+        kind,
+        ladder,
+        primary,
+        canary,
+        set,
+    })
+}
+
+/// The ReplicaSet that the canary runs.
+pub(super) fn candidate_set<'a>(pass: &Pass<'a>, canary: &Deployment) -> Option<&'a ReplicaSet> {
+    pass.observation
+        .replica_sets
+        .iter()
+        .filter(|set| set.owner == canary.uid && set.template == canary.template)
+        .max_by_key(|set| (set.existing, set.replicas))
+}
+
+fn position(ladder: &Ladder, step: &Step, kind: Kind) -> Position {
+    match kind {
+        Kind::Checked => Position::Checked {
+            number: step.number,
+            of: ladder.checked_steps().max(step.number),
+        },
+        Kind::Finishing => Position::Finishing,
+    }
+}
+
+impl<'a> Stand<'a> {
+    pub fn at(&self) -> Position {
+        position(&self.ladder, self.step, self.kind)
+    }
+
+    fn wanted(&self) -> Replicas {
+        self.ladder.wanted()
+    }
+
+    /// The canary's number in this step for the present R.
+    pub fn target(&self) -> Replicas {
+        self.step.canary.min(self.wanted())
+    }
+
+    fn goal(&self) -> Counts {
+        Counts {
+            canary: self.target(),
+            primary: self.wanted().saturating_sub(self.target()),
+        }
+    }
+
+    /// The canary's pods that are neither on their way out nor over.
+    pub fn canary_pods(&self) -> impl Iterator<Item = &'a Pod> + use<'a> {
+        let uid = self.set.uid.clone();
+        self.pass
+            .observation
+            .pods
+            .iter()
+            .filter(move |pod| pod.owner == uid && pod.is_alive())
+    }
+
+    /// Available canary pods, by the more cautious of two witnesses that may both be behind.
+    pub fn available(&self) -> Replicas {
+        let ready = self
+            .canary_pods()
+            .filter(|pod| pod.ready == Ready::Yes)
+            .count();
+        self.set
+            .available
+            .min(Replicas(u32::try_from(ready).unwrap_or(u32::MAX)))
+    }
+
+    fn decide(&self) -> Plan {
+        if self.wanted() == Replicas::ZERO {
+            return self.sleep();
+        }
+        if self.step.stage == Stage::Sleeping {
+            return self.write(Stage::Raising {
+                elapsed: Elapsed::ZERO,
+            });
+        }
+        if self.wanted() < self.step.wanted {
+            return self.shrink();
+        }
+        let now = Counts {
+            canary: self.canary.replicas,
+            primary: self.primary.replicas,
+        };
+        match balance(
+            self.wanted(),
+            self.target(),
+            self.ladder.step(),
+            now,
+            self.available(),
+        ) {
+            Balance::Write(next) => self.write_numbers(now, next),
+            Balance::AwaitCanary => match self.step.stage {
+                Stage::Raising { elapsed } => self.await_canary(elapsed),
+                Stage::Sleeping | Stage::Settling | Stage::WarmingUp { .. } | Stage::Checking => {
+                    self.go_on()
+                }
+            },
+            Balance::Reached => self.go_on(),
+        }
+    }
+
+    /// R = 0: nothing runs and no time counts; the step and what it has found are kept (case K30).
+    fn sleep(&self) -> Plan {
+        let status = Status::Sleeping { at: self.at() };
+        let mut actions = Vec::new();
+        if self.step.stage != Stage::Sleeping {
+            actions.push(self.enter(Step {
+                stage: Stage::Sleeping,
+                ..self.step.clone()
+            }));
+        }
+        let now = Counts {
+            canary: self.canary.replicas,
+            primary: self.primary.replicas,
+        };
+        actions.extend(self.scales(
+            now,
+            Counts {
+                canary: Replicas::ZERO,
+                primary: Replicas::ZERO,
+            },
+        ));
+        if actions.is_empty() {
+            Plan::wait(status)
+        } else {
+            Plan::act(status, actions)
+        }
+    }
+
+    /// R fell: the canary gets the step's share of the new R at most, and never gets the difference back in this step.
+    fn shrink(&self) -> Plan {
+        let share = match self.kind {
+            Kind::Checked => self.ladder.share_of_checked(self.step.number),
+            Kind::Finishing => self.wanted(),
+        };
+        let canary = self.step.canary.min(share).max(Replicas(1));
+        let step = Step {
+            canary,
+            wanted: self.wanted(),
+            ..self.step.clone()
+        };
+        Plan::act(self.raising(), vec![self.enter(step)])
+    }
+
+    fn raising(&self) -> Status {
+        Status::Raising {
+            at: self.at(),
+            counts: self.goal(),
+            abort: self.pass.service.abort,
+        }
+    }
+
+    fn enter(&self, step: Step) -> Action {
+        self.pass.enter(match self.kind {
+            Kind::Checked => Phase::Stepping {
+                candidate: self.candidate.clone(),
+                step,
+            },
+            Kind::Finishing => Phase::Finishing {
+                candidate: self.candidate.clone(),
+                step,
+            },
+        })
+    }
+
+    /// Goes to another stage of the same step.
+    fn write(&self, stage: Stage) -> Plan {
+        let step = Step {
+            stage,
+            ..self.step.clone()
+        };
+        let status = self.status(stage);
+        Plan::act(status, vec![self.enter(step)])
+    }
+
+    fn status(&self, stage: Stage) -> Status {
+        let (at, counts, service) = (self.at(), self.goal(), self.pass.service);
+        match stage {
+            Stage::Sleeping => Status::Sleeping { at },
+            Stage::Raising { .. } => self.raising(),
+            Stage::Settling => Status::Settling { at, counts },
+            Stage::WarmingUp { .. } => Status::WarmingUp {
+                at,
+                counts,
+                delay: service.start_delay,
+            },
+            Stage::Checking => Status::Checking {
+                at,
+                counts,
+                duration: service.max_step_duration,
+                interval: service.check_interval,
+            },
+        }
+    }
+
+    fn scales(&self, now: Counts, next: Counts) -> Vec<Action> {
+        let mut actions = Vec::new();
+        if next.primary < now.primary {
+            actions.push(scale(CloneRole::Primary, self.primary, next.primary));
+        }
+        if next.canary != now.canary {
+            actions.push(scale(CloneRole::Canary, self.canary, next.canary));
+        }
+        if next.primary > now.primary {
+            actions.push(scale(CloneRole::Primary, self.primary, next.primary));
+        }
+        actions
+    }
+
+    fn write_numbers(&self, now: Counts, next: Counts) -> Plan {
+        // What was lowered must be gone before the other side is raised, or the envelope breaks while the
+        // controllers lag behind (promise 3).
+        let overhang = (next.canary > now.canary && self.alive(self.primary) > now.primary)
+            || (next.primary > now.primary && self.alive(self.canary) > now.canary);
+        if overhang {
+            return Plan::wait(self.raising());
+        }
+        let mut actions = Vec::new();
+        let disturbed =
+            !matches!(self.step.stage, Stage::Raising { .. }) && next.canary > now.canary;
+        if disturbed {
+            let stage = Stage::Raising {
+                elapsed: Elapsed::ZERO,
+            };
+            actions.push(self.enter(Step {
+                stage,
+                ..self.step.clone()
+            }));
+        }
+        actions.extend(self.scales(now, next));
+        Plan::act(self.raising(), actions)
+    }
+
+    /// Pods of a clone that are not terminating, by the more cautious of two witnesses.
+    fn alive(&self, clone: &Deployment) -> Replicas {
+        let pods = self
+            .pass
+            .observation
+            .pods_of(&clone.uid)
+            .filter(|pod| pod.is_alive())
+            .count();
+        let existing: u32 = self
+            .pass
+            .observation
+            .replica_sets_of(&clone.uid)
+            .map(|set| set.existing.0)
+            .sum();
+        Replicas(u32::try_from(pods).unwrap_or(u32::MAX).max(existing))
+    }
+
+    fn await_canary(&self, elapsed: Elapsed) -> Plan {
+        let abort = self.pass.service.abort;
+        if elapsed.duration() < abort {
+            return Plan::wait_for(self.raising(), abort - elapsed.duration());
+        }
+        let evidence = format!(
+            "{} of {} canary pods available after {}{}",
+            self.available(),
+            self.canary.replicas,
+            display_duration(abort),
+            self.why_not_available()
+        );
+        self.fail(Failure {
+            cause: Cause::NotAvailable,
+            evidence,
+        })
+    }
+
+    /// What the first canary pod that is not ready says of itself.
+    fn why_not_available(&self) -> String {
+        if let Some(failure) = &self.set.failure {
+            return format!("; ReplicaSet {}: {failure}", self.set.name);
+        }
+        let reason = |pod: &Pod| {
+            let container = pod.containers.iter().find_map(|container| {
+                let waiting = container
+                    .waiting
+                    .as_ref()
+                    .map(|waiting| format!("{} waits: {waiting}", container.name));
+                let ended = container
+                    .last_end
+                    .as_ref()
+                    .map(|end| format!("{} ended: {end}", container.name));
+                match (waiting, ended) {
+                    (Some(waiting), Some(ended)) => Some(format!("{waiting} ({ended})")),
+                    (waiting, ended) => waiting.or(ended),
+                }
+            });
+            let scheduler = pod
+                .unschedulable
+                .as_ref()
+                .map(|message| format!("cannot be scheduled: {message}"));
+            container.or(scheduler)
+        };
+        let waiting: Vec<&Pod> = self
+            .canary_pods()
+            .filter(|pod| pod.ready == Ready::No)
+            .collect();
+        let told = waiting
+            .iter()
+            .find_map(|pod| Some(format!("; {}: {}", pod.name, reason(pod)?)));
+        told.or_else(|| {
+            waiting
+                .first()
+                .map(|pod| format!("; {}: running but not ready", pod.name))
+        })
+        .unwrap_or_default()
+    }
+
+    /// The numbers stand: go on to the next stage that is not yet over.
+    fn go_on(&self) -> Plan {
+        if self.kind == Kind::Finishing {
+            return self.finish();
+        }
+        let service = self.pass.service;
+        let stage = match self.step.stage {
+            Stage::Sleeping | Stage::Raising { .. } | Stage::Settling if !self.settled() => {
+                Stage::Settling
+            }
+            Stage::Sleeping | Stage::Raising { .. } | Stage::Settling
+                if service.start_delay.is_zero() =>
+            {
+                Stage::Checking
+            }
+            Stage::Sleeping | Stage::Raising { .. } | Stage::Settling => Stage::WarmingUp {
+                elapsed: Elapsed::ZERO,
+            },
+            Stage::WarmingUp { elapsed } if elapsed.duration() >= service.start_delay => {
+                Stage::Checking
+            }
+            Stage::WarmingUp { elapsed } => {
+                let status = self.status(self.step.stage);
+                return Plan::wait_for(status, service.start_delay - elapsed.duration());
+            }
+            Stage::Checking => {
+                let status = self.status(Stage::Checking);
+                let rest = match self.step.checks.since_last {
+                    Some(since) => service.check_interval.saturating_sub(since.duration()),
+                    None => Duration::ZERO,
+                };
+                if rest > Duration::ZERO {
+                    return Plan::wait_for(status, rest);
+                }
+                let pods = self.canary_pods().map(|pod| pod.name.clone()).collect();
+                return Plan {
+                    status,
+                    events: Vec::new(),
+                    next: Next::Check(pods),
+                };
+            }
+        };
+        if stage == self.step.stage {
+            Plan::wait(self.status(stage))
+        } else {
+            self.write(stage)
+        }
+    }
+
+    /// Whether the primary's removed pods no longer exist, terminating ones included (case K18).
+    fn settled(&self) -> bool {
+        let existing = self.pass.observation.pods_of(&self.primary.uid).count();
+        self.primary.observed == Observed::Yes
+            && self.alive(self.primary) <= self.primary.replicas
+            && u32::try_from(existing).unwrap_or(u32::MAX) <= self.primary.replicas.0
+    }
+
+    /// A step without checks is over when its numbers are reached.
+    fn finish(&self) -> Plan {
+        if self.alive(self.primary) > self.primary.replicas
+            || self.primary.observed == Observed::NotYet
+        {
+            return Plan::wait(self.raising());
+        }
+        self.next_step(Vec::new())
+    }
+
+    /// The step has done its work: the next one, or the promotion.
+    pub fn next_step(&self, mut events: Vec<Event>) -> Plan {
+        let canary = self.target();
+        let next =
+            |canary: Replicas| Step::new(self.step.number.saturating_add(1), canary, self.wanted());
+        let candidate = self.candidate.clone();
+        let phase = if self.kind == Kind::Checked && canary < self.ladder.breakpoint() {
+            Phase::Stepping {
+                candidate,
+                step: next(self.ladder.next_checked(canary)),
+            }
+        } else {
+            if self.kind == Kind::Checked {
+                events.push(Event::Trusted { canary });
+            }
+            if canary < self.wanted() {
+                Phase::Finishing {
+                    candidate,
+                    step: next(self.ladder.next_unchecked(canary)),
+                }
+            } else {
+                Phase::HandingOver { candidate }
+            }
+        };
+        Plan {
+            status: self.status(self.step.stage),
+            events,
+            next: Next::Act(vec![self.pass.enter(phase)]),
+        }
+    }
+
+    /// The same stage with other findings.
+    pub fn with_checks(&self, checks: Checks) -> Action {
+        self.enter(Step {
+            checks,
+            ..self.step.clone()
+        })
+    }
+
+    /// The candidate failed.
+    pub fn fail(&self, failure: Failure) -> Plan {
+        let mut state = self.pass.state.in_phase(Phase::Closing {
+            outcome: Outcome::RolledBack,
+        });
+        state.rejected = Some(Rejection {
+            candidate: self.candidate.clone(),
+            replica_set: Some(self.set.name.clone()),
+            images: images(&self.canary.template).0,
+            failure: failure.clone(),
+        });
+        let available = self
+            .pass
+            .observation
+            .replica_sets_of(&self.primary.uid)
+            .map(|set| set.available.0)
+            .sum();
+        Plan {
+            status: Status::Closing {
+                outcome: Outcome::RolledBack,
+            },
+            events: vec![Event::Failed {
+                failure,
+                replicas: self.wanted(),
+                available: Replicas(available),
+            }],
+            next: Next::Act(vec![self.pass.write(state, None)]),
+        }
+    }
+}
