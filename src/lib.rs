@@ -1,6 +1,7 @@
 //! Volery rolls new versions of queue workers out a few pods at a time, judged by Prometheus.
 
 pub mod analysis;
+pub mod chain;
 pub mod cluster;
 pub mod config;
 pub mod daemon;

@@ -1,3 +1,125 @@
 //! The `volery` command.
 
-fn main() {}
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tracing::{error, warn};
+use volery::chain::chain;
+use volery::config::{ConfigError, Loaded, parse_duration};
+use volery::daemon::{self, Lifetime};
+
+/// Progressive rollouts for queue workers: plain Deployments, a few pods at a time, judged by Prometheus.
+#[derive(Parser)]
+#[command(version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Watch over the services of a configuration file and roll their new versions out.
+    ///
+    /// Works with a kubeconfig (KUBECONFIG, ~/.kube/config) or, inside a cluster, with the pod's own account.
+    Run {
+        /// The configuration file.
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+        /// How long a registered service must have been absent from a valid file before it is given back.
+        #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = parse_duration)]
+        release_after: Duration,
+        /// What is logged: error, warn, info, debug, trace, or a filter such as `info,volery=debug`.
+        #[arg(long, value_name = "LEVEL", env = "VOLERY_LOG", default_value = "info")]
+        log: String,
+    },
+}
+
+/// How often a file that cannot be used at all is read again.
+const RELOAD_PAUSE: Duration = Duration::from_secs(2);
+
+fn main() -> ExitCode {
+    let Command::Run {
+        config,
+        release_after,
+        log,
+    } = Arguments::parse().command;
+    if let Err(error) = tracing_subscriber::fmt()
+        .with_target(false)
+        .with_env_filter(tracing_subscriber::EnvFilter::new(&log))
+        .try_init()
+    {
+        return fail(&anyhow::anyhow!("the log cannot be set up: {error}"));
+    }
+    // The only provider there is; a second installation would be refused, and there is none.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+    {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            return fail(&anyhow::Error::new(error).context("the runtime cannot be started"));
+        }
+    };
+    match runtime.block_on(run(&config, release_after)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&error),
+    }
+}
+
+fn fail(failure: &anyhow::Error) -> ExitCode {
+    error!("{}", chain(failure.as_ref()));
+    ExitCode::FAILURE
+}
+
+async fn run(file: &Path, release_after: Duration) -> anyhow::Result<()> {
+    let (end, mut lifetime) = watch::channel(Lifetime::Running);
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        end.send_replace(Lifetime::Ending);
+    });
+    let Some(loaded) = usable(file, &mut lifetime).await else {
+        return Ok(());
+    };
+    for problem in &loaded.problems {
+        warn!("{}:{problem}", file.display());
+    }
+    let client = volery::cluster::connect().await?;
+    Ok(daemon::run(&loaded, client, release_after, lifetime).await?)
+}
+
+/// Waits for a file of which something can be used: with a bad one the daemon stays up and writes nothing (design
+/// section 4, promise 8).
+async fn usable(file: &Path, lifetime: &mut watch::Receiver<Lifetime>) -> Option<Loaded> {
+    let mut told = String::new();
+    loop {
+        match daemon::load(file) {
+            Ok(loaded) => return Some(loaded),
+            Err(problem) => {
+                let text = problem_text(&problem);
+                if text != told {
+                    error!("{text}; nothing is done until the file is right");
+                    told = text;
+                }
+            }
+        }
+        tokio::select! {
+            () = tokio::time::sleep(RELOAD_PAUSE) => {}
+            _ = lifetime.wait_for(|lifetime| *lifetime == Lifetime::Ending) => return None,
+        }
+    }
+}
+
+fn problem_text(problem: &ConfigError) -> String {
+    chain(problem)
+}

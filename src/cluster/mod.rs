@@ -1,1 +1,136 @@
 //! The only place that talks to Kubernetes.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `connect` | the client: from a kubeconfig or in-cluster credentials, with deadlines |
+//! | `object` | API objects to the core's own, trimmed to what decisions need |
+//! | `store` | everything seen, fed by watches and by the answers to our own writes |
+//! | `watch` | one watch per kind and namespace |
+//! | `perform` | [`Action`](crate::rollout::Action)s to requests, each with its precondition |
+//! | `live` | looking at the API server itself |
+
+mod connect;
+mod error;
+mod live;
+mod object;
+mod perform;
+mod store;
+mod watch;
+
+pub use connect::{ConnectError, connect};
+pub use error::ClusterError;
+pub use store::{Registered, Store};
+pub use watch::watch;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use kube::api::{Api, ApiResource, DynamicObject};
+
+/// The label that marks what Volery made: `primary`, `canary` or `state`. No Deployment's name goes into a label value:
+/// names may be longer than a value may (case K56).
+pub const ROLE_LABEL: &str = "volery.dev/role";
+
+/// The annotation of the state object that holds the state.
+pub const STATE_ANNOTATION: &str = "volery.dev/state";
+
+/// The value of [`ROLE_LABEL`] on state objects.
+pub const STATE_ROLE: &str = "state";
+
+/// How long one request may take before it counts as failed; whether it was applied is seen in the next pass.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// The field manager under which Volery's writes appear in `managedFields`.
+const MANAGER: &str = "volery";
+
+/// The cluster: the client, and what has been seen through it.
+#[derive(Clone)]
+pub struct Cluster {
+    client: Client,
+    store: Arc<Store>,
+}
+
+impl Cluster {
+    /// A cluster behind `client`, of which nothing has been seen yet.
+    pub fn new(client: Client) -> Self {
+        Self {
+            client,
+            store: Arc::new(Store::default()),
+        }
+    }
+
+    /// What has been seen.
+    pub fn store(&self) -> &Arc<Store> {
+        &self.store
+    }
+
+    fn api(&self, kind: Kind, namespace: &str) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), namespace, &kind.resource())
+    }
+}
+
+/// The kinds that Volery reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// `apps/v1` Deployment.
+    Deployment,
+    /// `apps/v1` ReplicaSet.
+    ReplicaSet,
+    /// `v1` PodTemplate.
+    PodTemplate,
+    /// `v1` Pod.
+    Pod,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 4] = [
+        Self::Deployment,
+        Self::ReplicaSet,
+        Self::PodTemplate,
+        Self::Pod,
+    ];
+
+    /// Group and version, as in `apiVersion`.
+    pub fn api_version(self) -> &'static str {
+        match self {
+            Self::Deployment | Self::ReplicaSet => "apps/v1",
+            Self::PodTemplate | Self::Pod => "v1",
+        }
+    }
+
+    /// The kind's name, as in `kind`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Deployment => "Deployment",
+            Self::ReplicaSet => "ReplicaSet",
+            Self::PodTemplate => "PodTemplate",
+            Self::Pod => "Pod",
+        }
+    }
+
+    /// The resource's name, as in paths and Roles.
+    pub fn plural(self) -> &'static str {
+        match self {
+            Self::Deployment => "deployments",
+            Self::ReplicaSet => "replicasets",
+            Self::PodTemplate => "podtemplates",
+            Self::Pod => "pods",
+        }
+    }
+
+    fn resource(self) -> ApiResource {
+        let (group, version) = self
+            .api_version()
+            .split_once('/')
+            .unwrap_or(("", self.api_version()));
+        ApiResource {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            api_version: self.api_version().to_owned(),
+            kind: self.name().to_owned(),
+            plural: self.plural().to_owned(),
+        }
+    }
+}

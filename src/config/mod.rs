@@ -77,6 +77,31 @@ pub struct Service {
     pub success: Vec<Expression>,
 }
 
+impl Service {
+    /// A service that is registered in the cluster and no longer in the file: as much of one as giving it back
+    /// takes. No rollout is ever opened with it, so its steps are the largest there are.
+    ///
+    /// `None` where `deployment` is no name that a registered service can have.
+    pub fn leaving(namespace: &str, deployment: &str) -> Option<Self> {
+        let all = Amount::Share(Share::from_percent(100).ok()?);
+        Some(Self {
+            name: deployment.parse().ok()?,
+            namespace: namespace.to_owned(),
+            deployment: deployment.to_owned(),
+            breakpoint: all,
+            step: all,
+            abort: LONGEST_DURATION,
+            start_delay: Duration::ZERO,
+            max_step_duration: LONGEST_DURATION,
+            check_interval: LONGEST_DURATION,
+            check_max_failures: NonZeroU32::MIN,
+            inconclusive_timeout: LONGEST_DURATION,
+            no_data_grace: LONGEST_DURATION,
+            success: Vec::new(),
+        })
+    }
+}
+
 /// A success expression as written, placeholders such as `<<pod>>` included; never empty.
 ///
 /// Whether it is PromQL has been asked of the [`ExpressionCheck`] that the file was loaded with.

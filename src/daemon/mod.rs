@@ -1,1 +1,208 @@
-//! Supervision: one task per service, the clock, start and shutdown.
+//! Supervision: watches, one task per service, start and shutdown.
+
+mod clock;
+mod service;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use kube::Client;
+use thiserror::Error;
+use tokio::sync::watch;
+use tokio::task::{JoinError, JoinSet};
+use tracing::{info, warn};
+
+use crate::analysis::{Prometheus, PrometheusError, Query};
+use crate::chain::chain;
+use crate::cluster::{Cluster, Kind, Registered};
+use crate::config::{Config, Loaded, Service};
+use crate::rollout::Desired;
+use service::ServiceTask;
+
+/// Whether the daemon goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lifetime {
+    /// It does.
+    Running,
+    /// It ends: every task finishes the write in hand and returns.
+    Ending,
+}
+
+/// What a service's log has said last, so that it says it once.
+struct Told {
+    service: String,
+    status: String,
+    trouble: String,
+}
+
+/// Why the daemon ends by itself.
+#[derive(Debug, Error)]
+pub enum DaemonError {
+    /// No way to ask Prometheus.
+    #[error("the Prometheus client cannot be set up")]
+    Prometheus(#[source] PrometheusError),
+    /// One of its tasks broke: better no daemon than a blind one.
+    #[error("a task ended that never should")]
+    Task(#[source] JoinError),
+    /// A watch ended.
+    #[error("a watch ended that never should")]
+    WatchEnded,
+}
+
+/// Runs every service of a configuration until `lifetime` ends.
+///
+/// Services that are registered in the cluster and missing from a completely valid file are given back after
+/// `release_after` (design section 5).
+///
+/// # Errors
+///
+/// When Prometheus' client cannot be made, or a task breaks.
+pub async fn run(
+    loaded: &Loaded,
+    client: Client,
+    release_after: Duration,
+    lifetime: watch::Receiver<Lifetime>,
+) -> Result<(), DaemonError> {
+    let config = &loaded.config;
+    let prometheus = config
+        .prometheus
+        .as_ref()
+        .map(|url| Prometheus::new(url.as_str()))
+        .transpose()
+        .map_err(DaemonError::Prometheus)?;
+    let cluster = Cluster::new(client);
+    let namespaces: BTreeSet<String> = config
+        .services
+        .values()
+        .map(|service| service.namespace.clone())
+        .collect();
+    info!(
+        "watching {} services in {}",
+        config.services.len(),
+        list(&namespaces)
+    );
+
+    let mut watches = JoinSet::new();
+    for namespace in &namespaces {
+        for kind in Kind::ALL {
+            watches.spawn(crate::cluster::watch(
+                cluster.clone(),
+                kind,
+                namespace.clone(),
+            ));
+        }
+    }
+    let mut services = JoinSet::new();
+    let mut ending = lifetime.clone();
+    let work = async {
+        cluster.store().synced(&namespaces).await;
+        for service in config.services.values() {
+            // Every expression was parsed when the file was loaded.
+            let queries: Vec<Query> = service
+                .success
+                .iter()
+                .filter_map(|expression| Query::parse(expression.text()).ok())
+                .collect();
+            let judging = (prometheus.clone(), queries);
+            let task = ServiceTask::new(
+                service.clone(),
+                Desired::Managed,
+                cluster.clone(),
+                judging,
+                config.poll_interval,
+                lifetime.clone(),
+            );
+            services.spawn(task.run());
+        }
+        let leaving = leaving(loaded, &cluster.store().registered());
+        if !leaving.is_empty() {
+            tokio::time::sleep(release_after).await;
+        }
+        for service in leaving {
+            let judging = (None, Vec::new());
+            let interval = config.poll_interval;
+            let task = ServiceTask::new(
+                service,
+                Desired::Released,
+                cluster.clone(),
+                judging,
+                interval,
+                lifetime.clone(),
+            );
+            services.spawn(task.run());
+        }
+        loop {
+            match services.join_next().await {
+                Some(Ok(())) => {}
+                Some(Err(error)) => return Err(DaemonError::Task(error)),
+                None => std::future::pending().await,
+            }
+        }
+    };
+    let outcome = tokio::select! {
+        outcome = work => outcome,
+        ended = watches.join_next(), if !watches.is_empty() => match ended {
+            Some(Err(error)) => Err(DaemonError::Task(error)),
+            Some(Ok(())) | None => Err(DaemonError::WatchEnded),
+        },
+        _ = ending.wait_for(|lifetime| *lifetime == Lifetime::Ending) => Ok(()),
+    };
+    outcome?;
+    while let Some(ended) = services.join_next().await {
+        ended.map_err(DaemonError::Task)?;
+    }
+    info!("stopped; every worker runs on, and the next start goes on where this one was");
+    Ok(())
+}
+
+/// The services to give back: registered, and absent from a completely valid file. A bad entry is not an absent one, and
+/// a file without any service is more likely a mistake than a wish (case K49).
+fn leaving(loaded: &Loaded, registered: &BTreeSet<Registered>) -> Vec<Service> {
+    let config = &loaded.config;
+    let known: BTreeSet<Registered> = config
+        .services
+        .values()
+        .map(|service| Registered {
+            namespace: service.namespace.clone(),
+            deployment: service.deployment.clone(),
+        })
+        .collect();
+    let leaving: Vec<&Registered> = registered.difference(&known).collect();
+    if leaving.is_empty() {
+        return Vec::new();
+    }
+    if !loaded.is_valid() || config.services.is_empty() {
+        warn!(
+            "{} registered services are not in {}, which is not completely valid: they stay registered",
+            leaving.len(),
+            loaded.file.display()
+        );
+        return Vec::new();
+    }
+    leaving
+        .into_iter()
+        .filter_map(|gone| Service::leaving(&gone.namespace, &gone.deployment))
+        .collect()
+}
+
+fn list(namespaces: &BTreeSet<String>) -> String {
+    match namespaces.len() {
+        0 => "no namespace".to_owned(),
+        _ => namespaces
+            .iter()
+            .map(String::as_str)
+            .collect::<Vec<_>>()
+            .join(", "),
+    }
+}
+
+/// Loads a file with every expression checked.
+///
+/// # Errors
+///
+/// When nothing in the file can be used.
+pub fn load(path: &std::path::Path) -> Result<Loaded, crate::config::ConfigError> {
+    Config::load(path, &|text| {
+        Query::parse(text).map(drop).map_err(|error| chain(&error))
+    })
+}

@@ -8,7 +8,7 @@ use super::observation::{Observation, Pod, PodPhase};
 use super::plan::{Event, Next, Plan, Status};
 use super::state::{Cause, Checks, Elapsed, Failure, Phase, Stage};
 use super::step::{Kind, Stand, stand};
-use crate::analysis::verdict::{CheckReport, Finding};
+use crate::analysis::{CheckReport, NoDataMeans, Verdict};
 use crate::config::{Service, display_duration};
 
 /// Judges what a check found, and decides what follows.
@@ -50,12 +50,6 @@ pub fn judge(
     }
 }
 
-enum Verdict {
-    Passed,
-    Failed(Vec<String>),
-    Inconclusive(Vec<String>),
-}
-
 struct Judgement {
     verdict: Verdict,
     /// The step's findings with this check counted.
@@ -77,26 +71,26 @@ impl Judgement {
             ));
         }
         let alive: Vec<&str> = stand.canary_pods().map(|pod| pod.name.as_str()).collect();
-        let still_there =
-            |pod: &Option<String>| pod.as_deref().is_none_or(|pod| alive.contains(&pod));
-        for finding in &report.findings {
-            match finding {
-                Finding::Passed { .. } => {}
-                Finding::Failed { pod, text } if still_there(pod) => failures.push(text.clone()),
-                Finding::NoData { pod, text } if still_there(pod) => {
-                    // A new pod may not have been scraped yet (case K16).
-                    if checks.elapsed.duration() < service.no_data_grace {
-                        doubts.push(text.clone());
-                    } else {
-                        failures.push(format!(
-                            "{text}, for longer than {}",
-                            display_duration(service.no_data_grace)
-                        ));
-                    }
-                }
-                Finding::Unavailable { text } => doubts.push(text.clone()),
-                Finding::Failed { .. } | Finding::NoData { .. } => {}
+        let mut report = report.clone();
+        report.drop_pods(|pod| !alive.contains(&pod));
+        // A new pod may not have been scraped yet (case K16).
+        let in_grace = checks.elapsed.duration() < service.no_data_grace;
+        match report.verdict(|_| {
+            if in_grace {
+                NoDataMeans::Wait
+            } else {
+                NoDataMeans::Fail
             }
+        }) {
+            // Where nothing was asked there is nothing to pass, but also nothing to doubt (`success: []`).
+            Verdict::Passed => {}
+            Verdict::Failed(found) => failures.extend(found),
+            Verdict::Inconclusive(found)
+                if service.success.is_empty() && report.findings.is_empty() =>
+            {
+                drop(found)
+            }
+            Verdict::Inconclusive(found) => doubts.extend(found),
         }
         let verdict = if !failures.is_empty() {
             Verdict::Failed(failures)

@@ -65,7 +65,7 @@ pub(super) fn decide(pass: &Pass<'_>, candidate: &TemplateHash, elapsed: Elapsed
     }
     let canary_ready = canary.is_some_and(|canary| match prepare_canary(pass, canary) {
         Prepared::Do(action) => {
-            actions.push(action);
+            actions.push(*action);
             false
         }
         Prepared::Wait => false,
@@ -116,7 +116,7 @@ pub(super) fn create_primary(pass: &Pass<'_>, replicas: Replicas) -> Action {
 }
 
 enum Prepared {
-    Do(Action),
+    Do(Box<Action>),
     Wait,
     Ready,
 }
@@ -126,7 +126,7 @@ enum Prepared {
 fn prepare_canary(pass: &Pass<'_>, canary: &Deployment) -> Prepared {
     let Some(set) = pass.observation.replica_sets_of(&canary.uid).next() else {
         let hash = canary.template.hash_in_rollout(pass.state.rollout);
-        return Prepared::Do(Action::CreateReplicaSet {
+        return Prepared::Do(Box::new(Action::CreateReplicaSet {
             name: format!("{}-{hash}", pass.original.name),
             hash,
             template: canary.template.clone(),
@@ -135,7 +135,7 @@ fn prepare_canary(pass: &Pass<'_>, canary: &Deployment) -> Prepared {
                 name: canary.name.clone(),
                 uid: canary.uid.clone(),
             },
-        });
+        }));
     };
     let Some(revision) = set.revision else {
         return Prepared::Wait;
@@ -151,10 +151,10 @@ fn prepare_canary(pass: &Pass<'_>, canary: &Deployment) -> Prepared {
     if revision > highest {
         return Prepared::Ready;
     }
-    Prepared::Do(Action::RaiseRevision {
+    Prepared::Do(Box::new(Action::RaiseRevision {
         name: set.name.clone(),
         uid: set.uid.clone(),
         from: revision,
         to: highest.saturating_add(1),
-    })
+    }))
 }

@@ -1,0 +1,266 @@
+//! API objects to the core's own, trimmed to what decisions need before anything is kept.
+
+use kube::api::{DynamicObject, ObjectMeta};
+use serde_json::Value;
+
+use super::{ROLE_LABEL, STATE_ANNOTATION};
+use crate::rollout::Replicas;
+use crate::rollout::observation::{
+    Container, Deployment, DeploymentRest, DeploymentStatus, Life, Mark, Observed, Pod, PodPhase,
+    Ready, ReplicaSet, ResourceVersion, Rolling, StateObject, Uid,
+};
+use crate::rollout::state::{STATE_VERSION, State};
+use crate::rollout::template::Template;
+
+const REVISION_ANNOTATION: &str = "deployment.kubernetes.io/revision";
+
+/// The controlling owner of an object.
+pub(super) struct Controller {
+    pub uid: Uid,
+    pub name: String,
+}
+
+pub(super) fn controller(meta: &ObjectMeta) -> Option<Controller> {
+    let owners = meta.owner_references.as_deref().unwrap_or_default();
+    let owner = owners.iter().find(|owner| owner.controller == Some(true))?;
+    Some(Controller {
+        uid: Uid(owner.uid.clone()),
+        name: owner.name.clone(),
+    })
+}
+
+pub(super) fn uid(meta: &ObjectMeta) -> Uid {
+    Uid(meta.uid.clone().unwrap_or_default())
+}
+
+/// Resource versions of one API server can be compared as numbers; documented as such since Kubernetes 1.35.
+pub(super) fn version(meta: &ObjectMeta) -> u64 {
+    meta.resource_version
+        .as_deref()
+        .and_then(|version| version.parse().ok())
+        .unwrap_or(0)
+}
+
+fn life(meta: &ObjectMeta) -> Life {
+    if meta.deletion_timestamp.is_some() {
+        Life::Deleting
+    } else {
+        Life::Alive
+    }
+}
+
+fn mark(meta: &ObjectMeta) -> Mark {
+    let marked = meta
+        .labels
+        .as_ref()
+        .is_some_and(|labels| labels.contains_key(ROLE_LABEL));
+    if marked { Mark::Ours } else { Mark::Foreign }
+}
+
+fn resource_version(meta: &ObjectMeta) -> ResourceVersion {
+    ResourceVersion(meta.resource_version.clone().unwrap_or_default())
+}
+
+fn number(data: &Value, pointer: &str) -> Option<u32> {
+    data.pointer(pointer)
+        .and_then(Value::as_u64)
+        .and_then(|number| u32::try_from(number).ok())
+}
+
+fn replicas(data: &Value, pointer: &str) -> Replicas {
+    Replicas(number(data, pointer).unwrap_or(0))
+}
+
+fn observed(meta: &ObjectMeta, data: &Value) -> Observed {
+    let seen = data
+        .pointer("/status/observedGeneration")
+        .and_then(Value::as_i64)
+        .unwrap_or(0);
+    if seen >= meta.generation.unwrap_or(0) {
+        Observed::Yes
+    } else {
+        Observed::NotYet
+    }
+}
+
+fn template(data: &Value, pointer: &str) -> Template {
+    Template::new(data.pointer(pointer).cloned().unwrap_or(Value::Null))
+}
+
+pub(super) fn deployment(object: &DynamicObject) -> Deployment {
+    let (meta, data) = (&object.metadata, &object.data);
+    let paused = data
+        .pointer("/spec/paused")
+        .and_then(Value::as_bool)
+        .unwrap_or(false);
+    Deployment {
+        name: meta.name.clone().unwrap_or_default(),
+        uid: uid(meta),
+        resource_version: resource_version(meta),
+        life: life(meta),
+        owner: controller(meta).map(|owner| owner.uid),
+        mark: mark(meta),
+        observed: observed(meta, data),
+        rolling: if paused {
+            Rolling::Paused
+        } else {
+            Rolling::Unpaused
+        },
+        // The API server's default is one replica.
+        replicas: Replicas(number(data, "/spec/replicas").unwrap_or(1)),
+        template: template(data, "/spec/template"),
+        rest: DeploymentRest {
+            selector: data
+                .pointer("/spec/selector")
+                .cloned()
+                .unwrap_or(Value::Null),
+            strategy: data
+                .pointer("/spec/strategy")
+                .cloned()
+                .unwrap_or(Value::Null),
+            min_ready_seconds: number(data, "/spec/minReadySeconds").unwrap_or(0),
+            history_limit: number(data, "/spec/revisionHistoryLimit")
+                .and_then(|limit| usize::try_from(limit).ok())
+                .unwrap_or(10),
+        },
+        status: DeploymentStatus {
+            replicas: replicas(data, "/status/replicas"),
+            updated: replicas(data, "/status/updatedReplicas"),
+            available: replicas(data, "/status/availableReplicas"),
+        },
+    }
+}
+
+pub(super) fn replica_set(object: &DynamicObject) -> Option<ReplicaSet> {
+    let (meta, data) = (&object.metadata, &object.data);
+    let owner = controller(meta)?;
+    let annotations = meta.annotations.as_ref();
+    Some(ReplicaSet {
+        name: meta.name.clone().unwrap_or_default(),
+        uid: uid(meta),
+        owner: owner.uid,
+        life: life(meta),
+        replicas: Replicas(number(data, "/spec/replicas").unwrap_or(1)),
+        template: template(data, "/spec/template"),
+        existing: replicas(data, "/status/replicas"),
+        available: replicas(data, "/status/availableReplicas"),
+        observed: observed(meta, data),
+        revision: annotations
+            .and_then(|all| all.get(REVISION_ANNOTATION))
+            .and_then(|text| text.parse().ok()),
+        failure: condition(data, "ReplicaFailure", "True")
+            .and_then(|failure| text(failure, "/message")),
+    })
+}
+
+pub(super) fn state_object(object: &DynamicObject) -> StateObject {
+    let meta = &object.metadata;
+    let written = meta
+        .annotations
+        .as_ref()
+        .and_then(|annotations| annotations.get(STATE_ANNOTATION));
+    StateObject {
+        uid: uid(meta),
+        resource_version: resource_version(meta),
+        owner: controller(meta).map(|owner| owner.uid),
+        mark: mark(meta),
+        life: life(meta),
+        accepted: template(&object.data, "/template"),
+        state: written.map_or_else(
+            || Err(format!("annotation {STATE_ANNOTATION} is missing")),
+            |text| read_state(text),
+        ),
+    }
+}
+
+/// A state of another version is not guessed at: nothing moves until a daemon that knows it runs (case K32).
+fn read_state(text: &str) -> Result<State, String> {
+    #[derive(serde::Deserialize)]
+    struct Version {
+        version: u32,
+    }
+    let annotation = |error: serde_json::Error| format!("annotation {STATE_ANNOTATION}: {error}");
+    let Version { version } = serde_json::from_str(text).map_err(annotation)?;
+    if version != STATE_VERSION {
+        return Err(format!(
+            "its format is version {version}, this daemon knows version {STATE_VERSION}"
+        ));
+    }
+    serde_json::from_str(text).map_err(annotation)
+}
+
+pub(super) fn pod(object: &DynamicObject) -> Option<Pod> {
+    let (meta, data) = (&object.metadata, &object.data);
+    let owner = controller(meta)?;
+    let phase = match data.pointer("/status/phase").and_then(Value::as_str) {
+        Some("Running") => PodPhase::Running,
+        Some("Succeeded") => PodPhase::Succeeded,
+        Some("Failed") => PodPhase::Failed,
+        _ => PodPhase::Pending,
+    };
+    // Missing or null status lists mean no restarts (case K20).
+    let containers = ["/status/initContainerStatuses", "/status/containerStatuses"]
+        .iter()
+        .filter_map(|list| data.pointer(list).and_then(Value::as_array))
+        .flatten()
+        .map(container)
+        .collect();
+    Some(Pod {
+        name: meta.name.clone().unwrap_or_default(),
+        uid: uid(meta),
+        owner: owner.uid,
+        life: life(meta),
+        phase,
+        ready: if condition(data, "Ready", "True").is_some() {
+            Ready::Yes
+        } else {
+            Ready::No
+        },
+        containers,
+        unschedulable: condition(data, "PodScheduled", "False")
+            .and_then(|reason| text(reason, "/message")),
+    })
+}
+
+fn container(status: &Value) -> Container {
+    let waiting = status.pointer("/state/waiting").map(|waiting| {
+        let reason = text(waiting, "/reason").unwrap_or_else(|| "waiting".to_owned());
+        text(waiting, "/message").map_or(reason.clone(), |message| format!("{reason}: {message}"))
+    });
+    let ended = status
+        .pointer("/lastState/terminated")
+        .or_else(|| status.pointer("/state/terminated"));
+    let last_end = ended.map(|ended| {
+        let code = ended
+            .pointer("/exitCode")
+            .and_then(Value::as_i64)
+            .unwrap_or(0);
+        text(ended, "/reason").map_or(format!("exit code {code}"), |reason| {
+            format!("{reason}, exit code {code}")
+        })
+    });
+    Container {
+        name: text(status, "/name").unwrap_or_default(),
+        restarts: number(status, "/restartCount").unwrap_or(0),
+        waiting,
+        last_end,
+    }
+}
+
+fn condition<'a>(data: &'a Value, kind: &str, status: &str) -> Option<&'a Value> {
+    data.pointer("/status/conditions")?
+        .as_array()?
+        .iter()
+        .find(|condition| {
+            condition.get("type").and_then(Value::as_str) == Some(kind)
+                && condition.get("status").and_then(Value::as_str) == Some(status)
+        })
+}
+
+fn text(value: &Value, pointer: &str) -> Option<String> {
+    value
+        .pointer(pointer)
+        .and_then(Value::as_str)
+        .filter(|text| !text.is_empty())
+        .map(str::to_owned)
+}

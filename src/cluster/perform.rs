@@ -1,0 +1,425 @@
+//! [`Action`]s to requests.
+
+use std::future::Future;
+
+use json_patch::{Patch as Operations, PatchOperation, RemoveOperation};
+use kube::api::{
+    DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy,
+};
+use serde_json::{Value, json};
+
+use super::error::Request;
+use super::{
+    Cluster, ClusterError, DEADLINE, Kind, MANAGER, ROLE_LABEL, STATE_ANNOTATION, STATE_ROLE,
+};
+use crate::rollout::Action;
+use crate::rollout::action::{Guard, Owner, state_name};
+use crate::rollout::observation::{Deployment, DeploymentRest, Uid};
+use crate::rollout::state::State;
+use crate::rollout::template::{HASH_LABEL, Template};
+
+const REVISION_PATH: &str = "/metadata/annotations/deployment.kubernetes.io~1revision";
+
+pub(super) async fn within_deadline<T>(
+    what: String,
+    request: Request,
+    call: impl Future<Output = Result<T, kube::Error>>,
+) -> Result<T, ClusterError> {
+    match tokio::time::timeout(DEADLINE, call).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) => Err(ClusterError::new(what, request, error)),
+        Err(_) => Err(ClusterError::Timeout {
+            what,
+            after: DEADLINE,
+        }),
+    }
+}
+
+impl Cluster {
+    /// Carries out one action for the service whose Deployment is `original`, in `namespace`. The answer goes into the
+    /// store, so the next observation contains it.
+    ///
+    /// # Errors
+    ///
+    /// [`ClusterError::Stale`] where the precondition does not hold; others as the API server says.
+    pub async fn perform(
+        &self,
+        namespace: &str,
+        original: &Deployment,
+        action: &Action,
+    ) -> Result<(), ClusterError> {
+        match action {
+            Action::CreateState { accepted, state } => {
+                let body = json!({
+                    "metadata": self.owned(&state_name(&original.name), STATE_ROLE, original, Some(state)),
+                    "template": accepted.json(),
+                });
+                self.create(Kind::PodTemplate, namespace, body).await
+            }
+            Action::WriteState {
+                resource_version,
+                state,
+                accepted,
+            } => {
+                let mut body = json!({
+                    "metadata": {
+                        "resourceVersion": resource_version.0,
+                        "annotations": {STATE_ANNOTATION: encode(state)},
+                    },
+                });
+                if let Some(accepted) = accepted {
+                    // A merge patch would mix two templates; null first is not possible in one, so a JSON patch it is.
+                    return self
+                        .replace_accepted(namespace, original, &resource_version.0, state, accepted)
+                        .await;
+                }
+                body["apiVersion"] = json!(Kind::PodTemplate.api_version());
+                body["kind"] = json!(Kind::PodTemplate.name());
+                self.patch(
+                    Kind::PodTemplate,
+                    namespace,
+                    &state_name(&original.name),
+                    &Patch::Merge(body),
+                )
+                .await
+            }
+            Action::DeleteState { uid } => {
+                self.delete(
+                    Kind::PodTemplate,
+                    namespace,
+                    &state_name(&original.name),
+                    uid,
+                )
+                .await
+            }
+            Action::Pause {
+                name,
+                uid,
+                resource_version,
+            } => {
+                let mut operations = vec![test("/metadata/uid", json!(uid))];
+                if let Some(version) = resource_version {
+                    operations.push(test("/metadata/resourceVersion", json!(version.0)));
+                }
+                operations.push(put("/spec/paused", json!(true)));
+                self.patch_json(Kind::Deployment, namespace, name, operations)
+                    .await
+            }
+            Action::Unpause {
+                name,
+                uid,
+                resource_version,
+            } => {
+                let operations = vec![
+                    test("/metadata/uid", json!(uid)),
+                    test("/metadata/resourceVersion", json!(resource_version.0)),
+                    test("/spec/paused", json!(true)),
+                    PatchOperation::Remove(RemoveOperation {
+                        path: pointer("/spec/paused"),
+                    }),
+                ];
+                self.patch_json(Kind::Deployment, namespace, name, operations)
+                    .await
+            }
+            Action::CreateClone {
+                clone,
+                template,
+                replicas,
+                rest,
+            } => {
+                let body = json!({
+                    "metadata": self.owned(&clone.name(&original.name), clone.role(), original, None),
+                    "spec": {
+                        "paused": true,
+                        "replicas": replicas,
+                        "selector": rest.selector,
+                        "strategy": rest.strategy,
+                        "minReadySeconds": rest.min_ready_seconds,
+                        "template": template.json(),
+                    },
+                });
+                self.create(Kind::Deployment, namespace, body).await
+            }
+            Action::Scale {
+                clone,
+                uid,
+                from,
+                to,
+            } => {
+                let operations = vec![
+                    test("/metadata/uid", json!(uid)),
+                    test("/spec/replicas", json!(from)),
+                    put("/spec/replicas", json!(to)),
+                ];
+                self.patch_json(
+                    Kind::Deployment,
+                    namespace,
+                    &clone.name(&original.name),
+                    operations,
+                )
+                .await
+            }
+            Action::DeleteClone { clone, uid } => {
+                self.delete(
+                    Kind::Deployment,
+                    namespace,
+                    &clone.name(&original.name),
+                    uid,
+                )
+                .await
+            }
+            Action::CreateReplicaSet {
+                name,
+                hash,
+                template,
+                rest,
+                owner,
+            } => {
+                let body = replica_set(name, hash.as_str(), template, rest, owner);
+                self.create(Kind::ReplicaSet, namespace, body).await
+            }
+            Action::MoveReplicaSet {
+                name,
+                uid,
+                from,
+                to,
+                guard,
+            } => {
+                let mut operations = vec![
+                    test("/metadata/uid", json!(uid)),
+                    test("/metadata/ownerReferences/0/uid", json!(from)),
+                ];
+                if let Guard::Replicas(replicas) = guard {
+                    operations.push(test("/spec/replicas", json!(replicas)));
+                }
+                operations.push(put("/metadata/ownerReferences/0", owner_reference(to)));
+                self.patch_json(Kind::ReplicaSet, namespace, name, operations)
+                    .await
+            }
+            Action::DeleteReplicaSet { name, uid } => {
+                self.delete(Kind::ReplicaSet, namespace, name, uid).await
+            }
+            Action::RaiseRevision {
+                name,
+                uid,
+                from,
+                to,
+            } => {
+                let operations = vec![
+                    test("/metadata/uid", json!(uid)),
+                    test(REVISION_PATH, json!(from.to_string())),
+                    put(REVISION_PATH, json!(to.to_string())),
+                ];
+                self.patch_json(Kind::ReplicaSet, namespace, name, operations)
+                    .await
+            }
+        }
+    }
+
+    /// Metadata of an object that X owns: it goes when X goes, and blocks nothing (design section 3, fact 10).
+    fn owned(&self, name: &str, role: &str, original: &Deployment, state: Option<&State>) -> Value {
+        let owner = Owner::Deployment {
+            name: original.name.clone(),
+            uid: original.uid.clone(),
+        };
+        let mut metadata = json!({
+            "name": name,
+            "labels": {ROLE_LABEL: role},
+            "ownerReferences": [owner_reference(&owner)],
+        });
+        if let Some(state) = state {
+            metadata["annotations"] = json!({STATE_ANNOTATION: encode(state)});
+        }
+        metadata
+    }
+
+    async fn replace_accepted(
+        &self,
+        namespace: &str,
+        original: &Deployment,
+        version: &str,
+        state: &State,
+        accepted: &Template,
+    ) -> Result<(), ClusterError> {
+        let annotation = format!(
+            "/metadata/annotations/{}",
+            STATE_ANNOTATION.replace('/', "~1")
+        );
+        let operations = vec![
+            test("/metadata/resourceVersion", json!(version)),
+            put(&annotation, json!(encode(state))),
+            put("/template", accepted.json().clone()),
+        ];
+        self.patch_json(
+            Kind::PodTemplate,
+            namespace,
+            &state_name(&original.name),
+            operations,
+        )
+        .await
+    }
+
+    async fn create(
+        &self,
+        kind: Kind,
+        namespace: &str,
+        mut body: Value,
+    ) -> Result<(), ClusterError> {
+        body["apiVersion"] = json!(kind.api_version());
+        body["kind"] = json!(kind.name());
+        let name = body
+            .pointer("/metadata/name")
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned();
+        let what = format!("create {} {namespace}/{name}", kind.plural());
+        let object: DynamicObject =
+            serde_json::from_value(body).map_err(|error| ClusterError::Refused {
+                what: what.clone(),
+                message: error.to_string(),
+            })?;
+        let params = PostParams {
+            field_manager: Some(MANAGER.to_owned()),
+            ..PostParams::default()
+        };
+        let created = within_deadline(
+            what,
+            Request::Plain,
+            self.api(kind, namespace).create(&params, &object),
+        )
+        .await?;
+        self.store.put(kind, &created);
+        Ok(())
+    }
+
+    async fn patch_json(
+        &self,
+        kind: Kind,
+        namespace: &str,
+        name: &str,
+        operations: Vec<PatchOperation>,
+    ) -> Result<(), ClusterError> {
+        self.patch(
+            kind,
+            namespace,
+            name,
+            &Patch::Json::<Value>(Operations(operations)),
+        )
+        .await
+    }
+
+    async fn patch(
+        &self,
+        kind: Kind,
+        namespace: &str,
+        name: &str,
+        patch: &Patch<Value>,
+    ) -> Result<(), ClusterError> {
+        let what = format!("patch {} {namespace}/{name}", kind.plural());
+        let params = PatchParams {
+            field_manager: Some(MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        let api = self.api(kind, namespace);
+        let patched =
+            within_deadline(what, Request::Conditional, api.patch(name, &params, patch)).await?;
+        self.store.put(kind, &patched);
+        Ok(())
+    }
+
+    async fn delete(
+        &self,
+        kind: Kind,
+        namespace: &str,
+        name: &str,
+        uid: &Uid,
+    ) -> Result<(), ClusterError> {
+        let what = format!("delete {} {namespace}/{name}", kind.plural());
+        let params = DeleteParams {
+            propagation_policy: Some(PropagationPolicy::Background),
+            preconditions: Some(Preconditions {
+                uid: Some(uid.0.clone()),
+                resource_version: None,
+            }),
+            ..DeleteParams::default()
+        };
+        let api = self.api(kind, namespace);
+        within_deadline(what, Request::Conditional, api.delete(name, &params)).await?;
+        self.store.deleting(kind, namespace, name, uid);
+        Ok(())
+    }
+}
+
+fn replica_set(
+    name: &str,
+    hash: &str,
+    template: &Template,
+    rest: &DeploymentRest,
+    owner: &Owner,
+) -> Value {
+    let mut labels: serde_json::Map<String, Value> = template
+        .labels()
+        .map(|(key, value)| (key.to_owned(), json!(value)))
+        .collect();
+    labels.insert(HASH_LABEL.to_owned(), json!(hash));
+    let mut selector = rest.selector.clone();
+    selector["matchLabels"][HASH_LABEL] = json!(hash);
+    let mut template = template.json().clone();
+    template["metadata"]["labels"][HASH_LABEL] = json!(hash);
+    json!({
+        "metadata": {"name": name, "labels": labels, "ownerReferences": [owner_reference(owner)]},
+        "spec": {
+            "replicas": 0,
+            "minReadySeconds": rest.min_ready_seconds,
+            "selector": selector,
+            "template": template,
+        },
+    })
+}
+
+fn owner_reference(owner: &Owner) -> Value {
+    let (kind, name, uid) = match owner {
+        Owner::Deployment { name, uid } => (Kind::Deployment, name, uid),
+        Owner::Stash { name, uid } => (Kind::PodTemplate, name, uid),
+    };
+    json!({
+        "apiVersion": kind.api_version(),
+        "kind": kind.name(),
+        "name": name,
+        "uid": uid,
+        "controller": true,
+        "blockOwnerDeletion": false,
+    })
+}
+
+fn encode(state: &State) -> String {
+    // A state is made of strings, numbers and maps with string keys: it always serializes.
+    serde_json::to_string(state).unwrap_or_default()
+}
+
+fn pointer(path: &str) -> json_patch::jsonptr::PointerBuf {
+    // Every path is a constant of this file.
+    json_patch::jsonptr::PointerBuf::parse(path).unwrap_or_default()
+}
+
+fn test(path: &str, value: Value) -> PatchOperation {
+    PatchOperation::Test(json_patch::TestOperation {
+        path: pointer(path),
+        value,
+    })
+}
+
+/// Adds or replaces: JSON patch's `add` does both for members of objects; list items are replaced.
+fn put(path: &str, value: Value) -> PatchOperation {
+    if path.ends_with("/0") {
+        PatchOperation::Replace(json_patch::ReplaceOperation {
+            path: pointer(path),
+            value,
+        })
+    } else {
+        PatchOperation::Add(json_patch::AddOperation {
+            path: pointer(path),
+            value,
+        })
+    }
+}

@@ -1,0 +1,435 @@
+//! Everything seen of the cluster, fed by watches and by the answers to our own writes, so that a decision never rests on
+//! a view from before the last write.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use kube::api::DynamicObject;
+use tokio::sync::{Notify, watch};
+
+use super::{Kind, object};
+use crate::rollout::Observation;
+use crate::rollout::action::{CloneRole, state_name};
+use crate::rollout::observation::{Deployment, Freshness, Life, Pod, ReplicaSet, StateObject, Uid};
+
+/// What has been seen.
+#[derive(Default)]
+pub struct Store {
+    shelves: Mutex<Shelves>,
+    /// Which watches have delivered their first full list.
+    synced: watch::Sender<BTreeSet<(Kind, String)>>,
+}
+
+/// Namespace and name.
+type Key = (String, String);
+
+#[derive(Default)]
+struct Shelves {
+    deployments: Shelf<Deployment>,
+    replica_sets: Shelf<ReplicaSet>,
+    states: Shelf<StateObject>,
+    pods: Shelf<Pod>,
+    /// Whom to wake, by namespace and name of X.
+    listeners: BTreeMap<Key, Arc<Notify>>,
+}
+
+struct Shelf<T> {
+    objects: BTreeMap<Key, Kept<T>>,
+    by_controller: BTreeMap<Uid, BTreeSet<Key>>,
+}
+
+struct Kept<T> {
+    version: u64,
+    uid: Uid,
+    controller: Option<object::Controller>,
+    value: T,
+}
+
+impl<T> Default for Shelf<T> {
+    fn default() -> Self {
+        Self {
+            objects: BTreeMap::new(),
+            by_controller: BTreeMap::new(),
+        }
+    }
+}
+
+impl<T> Shelf<T> {
+    fn get(&self, key: &Key) -> Option<&T> {
+        self.objects.get(key).map(|kept| &kept.value)
+    }
+
+    fn controlled_by<'a>(&'a self, uid: &Uid) -> impl Iterator<Item = &'a T> {
+        self.by_controller
+            .get(uid)
+            .into_iter()
+            .flatten()
+            .filter_map(|key| self.get(key))
+    }
+
+    /// Keeps the newer of what is known and what is told: answers to writes overtake watches.
+    fn put(&mut self, key: Key, kept: Kept<T>) {
+        if self
+            .objects
+            .get(&key)
+            .is_some_and(|known| known.version > kept.version)
+        {
+            return;
+        }
+        self.remove(&key);
+        if let Some(controller) = &kept.controller {
+            self.by_controller
+                .entry(controller.uid.clone())
+                .or_default()
+                .insert(key.clone());
+        }
+        self.objects.insert(key, kept);
+    }
+
+    fn remove(&mut self, key: &Key) {
+        let Some(kept) = self.objects.remove(key) else {
+            return;
+        };
+        let Some(controller) = kept.controller else {
+            return;
+        };
+        if let Some(keys) = self.by_controller.get_mut(&controller.uid) {
+            keys.remove(key);
+            if keys.is_empty() {
+                self.by_controller.remove(&controller.uid);
+            }
+        }
+    }
+
+    /// Forgets what a full list as of `version` does not contain. What was learnt after that list stays.
+    fn retain(&mut self, listed: &BTreeSet<Key>, version: u64, within: impl Fn(&Key, &T) -> bool) {
+        let gone: Vec<Key> = self
+            .objects
+            .iter()
+            .filter(|(key, kept)| {
+                kept.version <= version && within(key, &kept.value) && !listed.contains(key)
+            })
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in gone {
+            self.remove(&key);
+        }
+    }
+}
+
+/// A service that the cluster knows as registered.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Registered {
+    /// Its namespace.
+    pub namespace: String,
+    /// The name of X.
+    pub deployment: String,
+}
+
+impl Store {
+    fn lock(&self) -> MutexGuard<'_, Shelves> {
+        self.shelves.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes whoever holds the returned handle when something of this service changes.
+    pub fn listen(&self, namespace: &str, deployment: &str) -> Arc<Notify> {
+        let key = (namespace.to_owned(), deployment.to_owned());
+        self.lock().listeners.entry(key).or_default().clone()
+    }
+
+    /// Waits until every watch of these namespaces has delivered its first full list.
+    pub async fn synced(&self, namespaces: &BTreeSet<String>) {
+        let all = |seen: &BTreeSet<(Kind, String)>| {
+            namespaces.iter().all(|namespace| {
+                Kind::ALL
+                    .iter()
+                    .all(|kind| seen.contains(&(*kind, namespace.clone())))
+            })
+        };
+        // The sender lives in self, so this cannot end before the condition holds.
+        let _ = self.synced.subscribe().wait_for(all).await;
+    }
+
+    /// The services that have a state object of ours.
+    pub fn registered(&self) -> BTreeSet<Registered> {
+        let shelves = self.lock();
+        let ours = shelves.states.objects.iter().filter(|(_, kept)| {
+            kept.value.mark == crate::rollout::observation::Mark::Ours
+                && kept.value.life == Life::Alive
+        });
+        ours.filter_map(|((namespace, name), _)| {
+            let deployment = name.strip_suffix("-volery")?.to_owned();
+            Some(Registered {
+                namespace: namespace.clone(),
+                deployment,
+            })
+        })
+        .collect()
+    }
+
+    /// What is seen of one service now.
+    pub fn observe(&self, namespace: &str, deployment: &str, freshness: Freshness) -> Observation {
+        let shelves = self.lock();
+        let key = |name: String| (namespace.to_owned(), name);
+        let original = shelves
+            .deployments
+            .get(&key(deployment.to_owned()))
+            .cloned();
+        let primary = shelves
+            .deployments
+            .get(&key(CloneRole::Primary.name(deployment)))
+            .cloned();
+        let canary = shelves
+            .deployments
+            .get(&key(CloneRole::Canary.name(deployment)))
+            .cloned();
+        let state = shelves.states.get(&key(state_name(deployment))).cloned();
+        let owners = [&original, &primary, &canary]
+            .into_iter()
+            .flatten()
+            .map(|deployment| &deployment.uid);
+        let replica_sets: Vec<ReplicaSet> = owners
+            .chain(state.as_ref().map(|state| &state.uid))
+            .flat_map(|uid| shelves.replica_sets.controlled_by(uid))
+            .cloned()
+            .collect();
+        let pods = replica_sets
+            .iter()
+            .flat_map(|set| shelves.pods.controlled_by(&set.uid))
+            .cloned()
+            .collect();
+        Observation {
+            freshness,
+            original,
+            primary,
+            canary,
+            state,
+            replica_sets,
+            pods,
+        }
+    }
+
+    /// Takes in an object that was just read or written.
+    pub(super) fn put(&self, kind: Kind, object: &DynamicObject) {
+        let mut shelves = self.lock();
+        let key = key_of(object);
+        let listeners = shelves.listeners_of(kind, &key, object);
+        let (version, uid) = (
+            object::version(&object.metadata),
+            object::uid(&object.metadata),
+        );
+        let controller = object::controller(&object.metadata);
+        match kind {
+            Kind::Deployment => {
+                shelves.deployments.put(
+                    key,
+                    Kept {
+                        version,
+                        uid,
+                        controller,
+                        value: object::deployment(object),
+                    },
+                );
+            }
+            Kind::PodTemplate => {
+                shelves.states.put(
+                    key,
+                    Kept {
+                        version,
+                        uid,
+                        controller,
+                        value: object::state_object(object),
+                    },
+                );
+            }
+            Kind::ReplicaSet => match object::replica_set(object) {
+                Some(value) => shelves.replica_sets.put(
+                    key,
+                    Kept {
+                        version,
+                        uid,
+                        controller,
+                        value,
+                    },
+                ),
+                None => shelves.replica_sets.remove(&key),
+            },
+            Kind::Pod => match object::pod(object) {
+                Some(value) => shelves.pods.put(
+                    key,
+                    Kept {
+                        version,
+                        uid,
+                        controller,
+                        value,
+                    },
+                ),
+                None => shelves.pods.remove(&key),
+            },
+        }
+        drop(shelves);
+        listeners.iter().for_each(|listener| listener.notify_one());
+    }
+
+    /// Takes in that an object is gone.
+    pub(super) fn remove(&self, kind: Kind, object: &DynamicObject) {
+        let mut shelves = self.lock();
+        let key = key_of(object);
+        let listeners = shelves.listeners_of(kind, &key, object);
+        let uid = object::uid(&object.metadata);
+        // The name may have a new bearer by now.
+        match kind {
+            Kind::Deployment => remove_life(&mut shelves.deployments, &key, &uid),
+            Kind::PodTemplate => remove_life(&mut shelves.states, &key, &uid),
+            Kind::ReplicaSet => remove_life(&mut shelves.replica_sets, &key, &uid),
+            Kind::Pod => remove_life(&mut shelves.pods, &key, &uid),
+        }
+        drop(shelves);
+        listeners.iter().for_each(|listener| listener.notify_one());
+    }
+
+    /// Takes in that our delete was accepted: the object is on its way out, until the watch says it is gone.
+    pub(super) fn deleting(&self, kind: Kind, namespace: &str, name: &str, uid: &Uid) {
+        let mut shelves = self.lock();
+        let key = (namespace.to_owned(), name.to_owned());
+        match kind {
+            Kind::Deployment => {
+                mark_going(&mut shelves.deployments, &key, uid, |value| &mut value.life)
+            }
+            Kind::PodTemplate => {
+                mark_going(&mut shelves.states, &key, uid, |value| &mut value.life)
+            }
+            Kind::ReplicaSet => mark_going(&mut shelves.replica_sets, &key, uid, |value| {
+                &mut value.life
+            }),
+            Kind::Pod => mark_going(&mut shelves.pods, &key, uid, |value| &mut value.life),
+        }
+    }
+
+    /// Takes in that nothing of this name exists, as of a read that began when `version` was the newest known.
+    pub(super) fn absent(&self, kind: Kind, namespace: &str, name: &str, version: u64) {
+        let mut shelves = self.lock();
+        let only = BTreeSet::new();
+        let wanted = (namespace.to_owned(), name.to_owned());
+        match kind {
+            Kind::Deployment => shelves
+                .deployments
+                .retain(&only, version, |key, _| *key == wanted),
+            Kind::PodTemplate => shelves
+                .states
+                .retain(&only, version, |key, _| *key == wanted),
+            Kind::ReplicaSet => shelves
+                .replica_sets
+                .retain(&only, version, |key, _| *key == wanted),
+            Kind::Pod => shelves.pods.retain(&only, version, |key, _| *key == wanted),
+        }
+    }
+
+    /// The newest version of any object of one service.
+    pub(super) fn newest(&self, namespace: &str, names: &[String]) -> u64 {
+        let shelves = self.lock();
+        let keys: Vec<Key> = names
+            .iter()
+            .map(|name| (namespace.to_owned(), name.clone()))
+            .collect();
+        let deployments = keys
+            .iter()
+            .filter_map(|key| shelves.deployments.objects.get(key))
+            .map(|kept| kept.version);
+        let states = keys
+            .iter()
+            .filter_map(|key| shelves.states.objects.get(key))
+            .map(|kept| kept.version);
+        deployments.chain(states).max().unwrap_or(0)
+    }
+
+    /// Takes in a full list of one kind in one namespace, already put object by object.
+    pub(super) fn listed(&self, kind: Kind, namespace: &str, listed: &BTreeSet<Key>, version: u64) {
+        let mut shelves = self.lock();
+        let here = |key: &Key| key.0 == namespace;
+        match kind {
+            Kind::Deployment => shelves
+                .deployments
+                .retain(listed, version, |key, _| here(key)),
+            Kind::PodTemplate => shelves.states.retain(listed, version, |key, _| here(key)),
+            Kind::ReplicaSet => shelves
+                .replica_sets
+                .retain(listed, version, |key, _| here(key)),
+            Kind::Pod => shelves.pods.retain(listed, version, |key, _| here(key)),
+        }
+        let listeners: Vec<Arc<Notify>> = shelves
+            .listeners
+            .iter()
+            .filter(|((listening, _), _)| listening == namespace)
+            .map(|(_, listener)| listener.clone())
+            .collect();
+        drop(shelves);
+        self.synced.send_modify(|seen| {
+            seen.insert((kind, namespace.to_owned()));
+        });
+        listeners.iter().for_each(|listener| listener.notify_one());
+    }
+
+    /// Takes in a list of the ReplicaSets that a selector matches, already put: those of `owners` not in it are gone.
+    pub(super) fn listed_sets(&self, owners: &BTreeSet<Uid>, listed: &BTreeSet<Key>, version: u64) {
+        self.lock()
+            .replica_sets
+            .retain(listed, version, |_, set| owners.contains(&set.owner));
+    }
+}
+
+pub(super) fn key_of(object: &DynamicObject) -> Key {
+    (
+        object.metadata.namespace.clone().unwrap_or_default(),
+        object.metadata.name.clone().unwrap_or_default(),
+    )
+}
+
+fn remove_life<T>(shelf: &mut Shelf<T>, key: &Key, uid: &Uid) {
+    if shelf.objects.get(key).is_some_and(|kept| kept.uid == *uid) {
+        shelf.remove(key);
+    }
+}
+
+fn mark_going<T>(shelf: &mut Shelf<T>, key: &Key, uid: &Uid, life: impl Fn(&mut T) -> &mut Life) {
+    if let Some(kept) = shelf.objects.get_mut(key).filter(|kept| kept.uid == *uid) {
+        *life(&mut kept.value) = Life::Deleting;
+    }
+}
+
+impl Shelves {
+    /// Whom a change of this object concerns, found along its chain of controllers.
+    fn listeners_of(&self, kind: Kind, key: &Key, object: &DynamicObject) -> Vec<Arc<Notify>> {
+        let (namespace, name) = key;
+        let owner = object::controller(&object.metadata).map(|controller| controller.name);
+        let top = match kind {
+            Kind::Deployment | Kind::PodTemplate => Some(name.clone()),
+            // The owner may have changed: the one known before listens too.
+            Kind::ReplicaSet => owner.or_else(|| self.owner_name(key)),
+            Kind::Pod => owner.and_then(|set| self.owner_name(&(namespace.clone(), set))),
+        };
+        let Some(top) = top else {
+            return Vec::new();
+        };
+        let stripped = ["-primary", "-canary", "-volery"]
+            .iter()
+            .filter_map(|suffix| top.strip_suffix(suffix));
+        std::iter::once(top.as_str())
+            .chain(stripped)
+            .filter_map(|name| {
+                self.listeners
+                    .get(&(namespace.clone(), name.to_owned()))
+                    .cloned()
+            })
+            .collect()
+    }
+
+    fn owner_name(&self, set: &Key) -> Option<String> {
+        self.replica_sets
+            .objects
+            .get(set)?
+            .controller
+            .as_ref()
+            .map(|controller| controller.name.clone())
+    }
+}

@@ -1,0 +1,60 @@
+//! One watch per kind and namespace feeds the store.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use futures::StreamExt;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, watcher};
+use tracing::{info, warn};
+
+use super::{Cluster, Kind, object, store};
+use crate::chain::chain;
+
+/// Fewer objects per page bound the memory of a list.
+const PAGE: u32 = 500;
+
+/// Watches one kind in one namespace for ever. Errors lead to a new list with growing pauses, never to an end (K50).
+pub async fn watch(cluster: Cluster, kind: Kind, namespace: String) {
+    let api = cluster.api(kind, &namespace);
+    let stream = watcher(api, watcher::Config::default().page_size(PAGE)).default_backoff();
+    let mut stream = std::pin::pin!(stream);
+    let mut listing = BTreeSet::new();
+    let mut newest = 0;
+    let mut troubled = false;
+    while let Some(event) = stream.next().await {
+        if troubled && event.is_ok() {
+            info!("watch of {} in {namespace} is back", kind.plural());
+            troubled = false;
+        }
+        match event {
+            Ok(watcher::Event::Init) => {
+                listing.clear();
+                newest = 0;
+            }
+            Ok(watcher::Event::InitApply(object)) => {
+                newest = newest.max(object::version(&object.metadata));
+                listing.insert(store::key_of(&object));
+                cluster.store.put(kind, &object);
+            }
+            Ok(watcher::Event::InitDone) => {
+                cluster.store.listed(kind, &namespace, &listing, newest);
+                listing.clear();
+            }
+            Ok(watcher::Event::Apply(object)) => cluster.store.put(kind, &object),
+            Ok(watcher::Event::Delete(object)) => cluster.store.remove(kind, &object),
+            Err(error) => {
+                if !troubled {
+                    warn!(
+                        "watch of {} in {namespace} failed, trying again: {}",
+                        kind.plural(),
+                        chain(&error)
+                    );
+                }
+                troubled = true;
+            }
+        }
+    }
+    // The stream never ends; should it, waiting keeps the caller's meaning of an end: a failure.
+    tokio::time::sleep(Duration::MAX).await;
+}

@@ -1,0 +1,305 @@
+//! The task of one service: observe, decide, do, tell; for as long as it is registered.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+use tracing::{debug, info, warn};
+
+use super::clock::{self, Stopwatch};
+use super::{Lifetime, Told};
+use crate::analysis::{CheckReport, Checker, Finding, PodName, Prometheus, Query};
+use crate::cluster::{Cluster, ClusterError};
+use crate::config::{Service, display_duration};
+use crate::rollout::observation::Freshness;
+use crate::rollout::{Action, Desired, Event, Next, Observation, Plan, Status, decide, judge};
+
+/// The pause after a first failed request; it doubles with each further one.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+
+/// The longest pause between two tries.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// What one service needs.
+pub(super) struct ServiceTask {
+    service: Service,
+    desired: Desired,
+    cluster: Cluster,
+    prometheus: Option<Prometheus>,
+    queries: Vec<Query>,
+    poll_interval: Duration,
+    lifetime: watch::Receiver<Lifetime>,
+    changed: Arc<Notify>,
+    stopwatch: Stopwatch,
+    told: Told,
+    check: Option<JoinHandle<CheckReport>>,
+    report: Option<CheckReport>,
+    failures: u32,
+}
+
+enum Rest {
+    /// Look again at once.
+    None,
+    /// Look again when something changes, at the latest after this.
+    AtMost(Duration),
+    /// Never.
+    Over,
+}
+
+impl ServiceTask {
+    pub fn new(
+        service: Service,
+        desired: Desired,
+        cluster: Cluster,
+        judging: (Option<Prometheus>, Vec<Query>),
+        poll_interval: Duration,
+        lifetime: watch::Receiver<Lifetime>,
+    ) -> Self {
+        let changed = cluster
+            .store()
+            .listen(&service.namespace, &service.deployment);
+        let (prometheus, queries) = judging;
+        let told = Told::new(service.name.to_string());
+        Self {
+            service,
+            desired,
+            cluster,
+            prometheus,
+            queries,
+            poll_interval,
+            lifetime,
+            changed,
+            stopwatch: Stopwatch::default(),
+            told,
+            check: None,
+            report: None,
+            failures: 0,
+        }
+    }
+
+    /// Runs until the service is given back or the daemon stops; a write in hand is finished first.
+    pub async fn run(mut self) {
+        while *self.lifetime.borrow() == Lifetime::Running {
+            match self.pass().await {
+                Rest::None => {}
+                Rest::AtMost(time) => self.rest(time.min(self.poll_interval)).await,
+                Rest::Over => return,
+            }
+        }
+        self.drop_check();
+    }
+
+    async fn rest(&mut self, time: Duration) {
+        let check = async {
+            match self.check.as_mut() {
+                Some(check) => check.await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            report = check => {
+                self.check = None;
+                // A check that panicked has said nothing.
+                self.report = Some(report.unwrap_or_else(|error| {
+                    let text = format!("the check broke off: {error}");
+                    CheckReport { findings: vec![Finding::Unavailable { text }] }
+                }));
+            }
+            () = self.changed.notified() => {}
+            () = tokio::time::sleep(time) => {}
+            _ = self.lifetime.changed() => {}
+        }
+    }
+
+    /// One pass: one decision, and what it asks for.
+    async fn pass(&mut self) -> Rest {
+        let report = self.report.take();
+        let (namespace, deployment) = (
+            self.service.namespace.clone(),
+            self.service.deployment.clone(),
+        );
+        let mut moment = clock::now();
+        let mut observation =
+            self.cluster
+                .store()
+                .observe(&namespace, &deployment, Freshness::Cached);
+        let mut plan = self.plan(&observation, moment, report.as_ref());
+        if plan.next == Next::LookLive {
+            observation = match self.cluster.look_live(&namespace, &deployment).await {
+                Ok(observation) => observation,
+                Err(error) => return self.failed(&error),
+            };
+            moment = clock::now();
+            plan = self.plan(&observation, moment, report.as_ref());
+        }
+        let Plan {
+            status,
+            events,
+            next,
+        } = plan;
+        if !matches!(next, Next::Check(_)) {
+            self.drop_check();
+        }
+        match next {
+            Next::Act(actions) => {
+                if let Err(error) = self.act(&observation, &actions, moment).await {
+                    if matches!(error, ClusterError::Stale { .. }) {
+                        return self.stale(&error).await;
+                    }
+                    return self.failed(&error);
+                }
+                self.failures = 0;
+                events.iter().for_each(|event| self.told.event(event));
+                self.told.status(&status);
+                Rest::None
+            }
+            Next::Check(pods) => {
+                self.told.status(&status);
+                if self.check.is_none() {
+                    self.begin_check(pods);
+                }
+                self.failures = 0;
+                Rest::AtMost(Duration::MAX)
+            }
+            // A live look that asks for a live look again has seen something change under it.
+            Next::LookLive => Rest::AtMost(FIRST_PAUSE),
+            Next::Wait(time) => {
+                self.told.status(&status);
+                self.failures = 0;
+                Rest::AtMost(time.unwrap_or(Duration::MAX))
+            }
+            Next::Done => Rest::Over,
+        }
+    }
+
+    fn plan(
+        &mut self,
+        observation: &Observation,
+        moment: clock::Instant,
+        report: Option<&CheckReport>,
+    ) -> Plan {
+        let since = self.stopwatch.since(observation, moment);
+        match report {
+            Some(report) => judge(&self.service, self.desired, observation, since, report),
+            None => decide(&self.service, self.desired, observation, since),
+        }
+    }
+
+    async fn act(
+        &mut self,
+        observation: &Observation,
+        actions: &[Action],
+        moment: clock::Instant,
+    ) -> Result<(), ClusterError> {
+        let Some(original) = &observation.original else {
+            return Ok(());
+        };
+        for action in actions {
+            if matches!(action, Action::WriteState { .. }) {
+                self.stopwatch.decided(moment);
+            }
+            debug!("{}: {action:?}", self.service.name);
+            self.cluster
+                .perform(&self.service.namespace, original, action)
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// The view was behind: see anew before deciding again (case K51: a conflict is no failure).
+    async fn stale(&mut self, error: &ClusterError) -> Rest {
+        debug!("{}: {error}", self.service.name);
+        let (namespace, deployment) = (&self.service.namespace, &self.service.deployment);
+        if let Err(error) = self.cluster.look_live(namespace, deployment).await {
+            return self.failed(&error);
+        }
+        Rest::AtMost(self.pause())
+    }
+
+    fn failed(&mut self, error: &ClusterError) -> Rest {
+        let pause = self.pause();
+        self.told.trouble(&error.to_string());
+        debug!(
+            "{}: trying again in {}",
+            self.service.name,
+            display_duration(pause)
+        );
+        Rest::AtMost(pause)
+    }
+
+    fn pause(&mut self) -> Duration {
+        let pause = FIRST_PAUSE
+            .saturating_mul(2u32.saturating_pow(self.failures))
+            .min(LONGEST_PAUSE);
+        self.failures = self.failures.saturating_add(1);
+        pause
+    }
+
+    fn begin_check(&mut self, pods: Vec<String>) {
+        let queries = self.queries.clone();
+        let interval = self.service.check_interval;
+        let Some(prometheus) = self.prometheus.clone().filter(|_| !queries.is_empty()) else {
+            self.check = Some(tokio::spawn(async {
+                CheckReport {
+                    findings: Vec::new(),
+                }
+            }));
+            return;
+        };
+        // The API server's names always are names.
+        let pods: Vec<PodName> = pods
+            .iter()
+            .filter_map(|pod| PodName::new(pod).ok())
+            .collect();
+        self.check = Some(tokio::spawn(async move {
+            Checker::new(prometheus, interval)
+                .check(&queries, &pods)
+                .await
+        }));
+    }
+
+    fn drop_check(&mut self) {
+        if let Some(check) = self.check.take() {
+            check.abort();
+        }
+    }
+}
+
+impl Told {
+    fn new(service: String) -> Self {
+        Self {
+            service,
+            status: String::new(),
+            trouble: String::new(),
+        }
+    }
+
+    /// One line per thing that happened.
+    fn event(&mut self, event: &Event) {
+        self.trouble.clear();
+        info!("{}: {event}", self.service);
+    }
+
+    /// One line per change of what the service is doing.
+    fn status(&mut self, status: &Status) {
+        self.trouble.clear();
+        let text = status.to_string();
+        if text != self.status {
+            if matches!(status, Status::Blocked(_)) {
+                warn!("{}: {text}", self.service);
+            } else {
+                info!("{}: {text}", self.service);
+            }
+            self.status = text;
+        }
+    }
+
+    /// One line per new trouble, however often it is met.
+    fn trouble(&mut self, text: &str) {
+        if text != self.trouble {
+            warn!("{}: {text}; trying again", self.service);
+            text.clone_into(&mut self.trouble);
+        }
+    }
+}
