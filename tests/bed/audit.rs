@@ -86,8 +86,10 @@ impl Request {
     }
 
     pub fn is_write(&self) -> bool {
-        matches!(self.verb.as_str(), "create" | "update" | "patch" | "delete" | "deletecollection")
-            && !self.object_ref.resource.ends_with("accessreviews")
+        matches!(
+            self.verb.as_str(),
+            "create" | "update" | "patch" | "delete" | "deletecollection"
+        ) && !self.object_ref.resource.ends_with("accessreviews")
     }
 }
 
@@ -108,29 +110,52 @@ struct Read {
 
 impl Audit {
     pub fn new(path: PathBuf, client: Client) -> Self {
-        Self { path, client, read: Mutex::default(), markers: AtomicU64::new(0) }
+        Self {
+            path,
+            client,
+            read: Mutex::default(),
+            markers: AtomicU64::new(0),
+        }
     }
 
     /// All requests by `user` in `namespace` so far, oldest first; watches appear when they end. Everything answered before the call is in
     /// it: a marker request has gone through the log.
     pub async fn requests(&self, user: &str, namespace: &str) -> Vec<Request> {
-        let marker = format!("audit-marker-{}", self.markers.fetch_add(1, Ordering::Relaxed));
+        let marker = format!(
+            "audit-marker-{}",
+            self.markers.fetch_add(1, Ordering::Relaxed)
+        );
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), "default");
         api.get_opt(&marker).await.expect("the API server answers");
         eventually("the audit log to hold the marker request", async || {
             let mut read = self.read.lock().unwrap();
-            self.catch_up(&mut read).map_err(|e| format!("{}: {e}", self.path.display()))?;
-            if !read.requests.iter().rev().any(|r| r.object_ref.name == marker) {
+            self.catch_up(&mut read)
+                .map_err(|e| format!("{}: {e}", self.path.display()))?;
+            if !read
+                .requests
+                .iter()
+                .rev()
+                .any(|r| r.object_ref.name == marker)
+            {
                 return Err("it does not".to_owned());
             }
-            Ok(read.requests.iter().filter(|r| r.user() == user && r.namespace() == namespace).cloned().collect())
+            Ok(read
+                .requests
+                .iter()
+                .filter(|r| r.user() == user && r.namespace() == namespace)
+                .cloned()
+                .collect())
         })
         .await
     }
 
     /// Of [`Self::requests`] those that would change something, whether they succeeded or not.
     pub async fn writes(&self, user: &str, namespace: &str) -> Vec<Request> {
-        self.requests(user, namespace).await.into_iter().filter(Request::is_write).collect()
+        self.requests(user, namespace)
+            .await
+            .into_iter()
+            .filter(Request::is_write)
+            .collect()
     }
 
     fn catch_up(&self, read: &mut Read) -> std::io::Result<()> {

@@ -29,7 +29,7 @@ pub struct Bed {
     /// May do everything.
     pub client: Client,
     pub data: TempDir,
-    metrics_server: JoinHandle<()>,
+    tasks: [JoinHandle<()>; 2],
 }
 
 static BED: OnceCell<Result<Mutex<Option<Arc<Bed>>>, String>> = OnceCell::const_new();
@@ -41,11 +41,25 @@ static BED: OnceCell<Result<Mutex<Option<Arc<Bed>>>, String>> = OnceCell::const_
 pub async fn get() -> Result<Arc<Bed>, String> {
     // On a task of its own, so that the children belong to a thread that lives as long as the run.
     let bed = BED.get_or_init(async || {
-        let started = tokio::spawn(Bed::start()).await.unwrap_or_else(|e| Err(e.to_string()));
-        started.map(|bed| Mutex::new(Some(Arc::new(bed)))).map_err(|e| format!("the test bed does not start: {e}"))
+        let started = tokio::spawn(Bed::start())
+            .await
+            .unwrap_or_else(|e| Err(e.to_string()));
+        started
+            .map(|bed| Mutex::new(Some(Arc::new(bed))))
+            .map_err(|error| {
+                eprintln!("test bed: it does not start: {error}");
+                format!(
+                    "the test bed does not start: {}",
+                    error.lines().next().unwrap_or_default()
+                )
+            })
     });
     match bed.await {
-        Ok(bed) => bed.lock().unwrap().clone().ok_or_else(|| "the test bed is stopped already".to_owned()),
+        Ok(bed) => bed
+            .lock()
+            .unwrap()
+            .clone()
+            .ok_or_else(|| "the test bed is stopped already".to_owned()),
         Err(error) => Err(error.clone()),
     }
 }
@@ -55,7 +69,7 @@ pub async fn stop() {
     if let Some(Ok(bed)) = BED.get() {
         let bed = bed.lock().unwrap().take();
         if let Some(bed) = bed {
-            bed.metrics_server.abort();
+            bed.tasks.iter().for_each(JoinHandle::abort);
             // Set to look into a cluster after its tests: its folder stays, with all logs.
             if std::env::var_os("VOLERY_BED_KEEP").is_some() {
                 eprintln!("test bed: kept {}", bed.data.path().display());
@@ -69,17 +83,35 @@ impl Bed {
     async fn start() -> Result<Self, String> {
         // Both TLS clients of the tree use the same provider; whoever is first installs it.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let programs = tokio::task::spawn_blocking(Programs::ensure).await.map_err(|e| e.to_string())??;
+        let programs = tokio::task::spawn_blocking(Programs::ensure)
+            .await
+            .map_err(|e| e.to_string())??;
         sweep();
         let prefix = format!("{FOLDER}{}-", std::process::id());
-        let data = tempfile::Builder::new().prefix(&prefix).tempdir().map_err(|e| format!("a temporary folder: {e}"))?;
+        let data = tempfile::Builder::new()
+            .prefix(&prefix)
+            .tempdir()
+            .map_err(|e| format!("a temporary folder: {e}"))?;
         let control_plane = ControlPlane::start(&programs, &data).await?;
         let client = control_plane.api_server.client(Who::Bed).await?;
-        let kubelet = Kubelet::start(control_plane.api_server.client(Who::Kubelet).await?);
-        let (metrics, port, metrics_server) = Metrics::start(Arc::clone(&kubelet)).await.map_err(|e| format!("the metrics endpoint: {e}"))?;
+        let (kubelet, kubelet_task) =
+            Kubelet::start(control_plane.api_server.client(Who::Kubelet).await?);
+        let (metrics, port, metrics_task) = Metrics::start(Arc::clone(&kubelet))
+            .await
+            .map_err(|e| format!("the metrics endpoint: {e}"))?;
         let prometheus = Prometheus::start(&programs, &data, port).await?;
         let audit = Audit::new(control_plane.audit_log.clone(), client.clone());
-        Ok(Self { programs, control_plane, kubelet, metrics, prometheus, audit, client, data, metrics_server })
+        Ok(Self {
+            programs,
+            control_plane,
+            kubelet,
+            metrics,
+            prometheus,
+            audit,
+            client,
+            data,
+            tasks: [kubelet_task, metrics_task],
+        })
     }
 }
 
@@ -87,11 +119,18 @@ const FOLDER: &str = "volery-bed-";
 
 /// Removes the folders of runs that were killed.
 fn sweep() {
-    let Ok(entries) = std::env::temp_dir().read_dir() else { return };
+    let Ok(entries) = std::env::temp_dir().read_dir() else {
+        return;
+    };
     for entry in entries.flatten() {
         let name = entry.file_name();
-        let process = name.to_str().and_then(|name| name.strip_prefix(FOLDER)).and_then(|rest| rest.split('-').next());
-        if process.is_some_and(|id| id.parse::<u32>().is_ok() && !Path::new("/proc").join(id).exists()) {
+        let process = name
+            .to_str()
+            .and_then(|name| name.strip_prefix(FOLDER))
+            .and_then(|rest| rest.split('-').next());
+        if process
+            .is_some_and(|id| id.parse::<u32>().is_ok() && !Path::new("/proc").join(id).exists())
+        {
             let _ = std::fs::remove_dir_all(entry.path());
         }
     }

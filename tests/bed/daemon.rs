@@ -50,8 +50,14 @@ impl Setup {
             .stdout(std::process::Stdio::piped())
             .stderr(std::process::Stdio::piped());
         let mut child = process::spawn(command).await.expect("the daemon starts");
-        tokio::spawn(collect(child.stdout.take().expect("piped"), Arc::clone(&log)));
-        tokio::spawn(collect(child.stderr.take().expect("piped"), Arc::clone(&log)));
+        tokio::spawn(collect(
+            child.stdout.take().expect("piped"),
+            Arc::clone(&log),
+        ));
+        tokio::spawn(collect(
+            child.stderr.take().expect("piped"),
+            Arc::clone(&log),
+        ));
         Daemon { child, log }
     }
 
@@ -63,13 +69,18 @@ impl Setup {
 
 fn write(path: &Path, text: &str) {
     let beside = path.with_extension("new");
-    std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, path)).expect("the config file can be written");
+    std::fs::write(&beside, text)
+        .and_then(|()| std::fs::rename(&beside, path))
+        .expect("the config file can be written");
 }
 
 async fn collect(output: impl AsyncRead + Unpin, log: Arc<Mutex<Vec<Line>>>) {
     let mut lines = BufReader::new(output).lines();
     while let Ok(Some(text)) = lines.next_line().await {
-        log.lock().unwrap().push(Line { at: Instant::now(), text });
+        log.lock().unwrap().push(Line {
+            at: Instant::now(),
+            text,
+        });
     }
 }
 
@@ -86,8 +97,14 @@ impl Daemon {
 
     /// SIGTERM, and wait until it has ended.
     pub async fn terminate(mut self) -> ExitStatus {
-        let signal = tokio::process::Command::new("kill").args(["-TERM", &self.id().to_string()]).status().await;
-        assert!(signal.is_ok_and(|status| status.success()), "the daemon can be sent SIGTERM");
+        let signal = tokio::process::Command::new("kill")
+            .args(["-TERM", &self.id().to_string()])
+            .status()
+            .await;
+        assert!(
+            signal.is_ok_and(|status| status.success()),
+            "the daemon can be sent SIGTERM"
+        );
         tokio::time::timeout(std::time::Duration::from_secs(60), self.child.wait())
             .await
             .expect("the daemon ends within a minute of SIGTERM")
@@ -108,10 +125,13 @@ impl Daemon {
     pub async fn log_contains(&self, text: &str) -> Line {
         eventually(&format!("a log line with {text:?}"), async || {
             let log = self.log.lock().unwrap();
-            log.iter().find(|line| line.text.contains(text)).cloned().ok_or_else(|| {
-                let last = log.last().map_or("", |line| &line.text);
-                format!("none of {} lines has it, the last is {last:?}", log.len())
-            })
+            log.iter()
+                .find(|line| line.text.contains(text))
+                .cloned()
+                .ok_or_else(|| {
+                    let last = log.last().map_or("", |line| &line.text);
+                    format!("none of {} lines has it, the last is {last:?}", log.len())
+                })
         })
         .await
     }

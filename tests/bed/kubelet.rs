@@ -1,7 +1,7 @@
 //! A stand-in for scheduler and kubelet: it binds pods, makes them Running and Ready after a while, and removes deleted ones.
 //!
 //! What a pod does is written in annotations of its template ([`Behaviour::annotations`]), and can be overridden while it runs
-//! ([`Kubelet::from_now_on`]). No Node objects exist: nothing that would miss them runs in the bed.
+//! ([`Kubelet::turn`]). No Node objects exist: nothing that would miss them runs in the bed.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -22,6 +22,7 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::{
     sync::watch,
+    task::JoinHandle,
     time::{Instant, sleep, sleep_until},
 };
 
@@ -35,7 +36,11 @@ pub enum Behaviour {
     /// Runs and never becomes ready.
     NeverReady,
     /// Ready for `up`, then gone with this exit code for `down`, again and again, its restart count rising.
-    CrashLoop { up: Duration, down: Duration, exit_code: i32 },
+    CrashLoop {
+        up: Duration,
+        down: Duration,
+        exit_code: i32,
+    },
     /// The image of the first container cannot be pulled.
     ImagePull,
     /// No node takes it.
@@ -44,7 +49,9 @@ pub enum Behaviour {
 
 impl Default for Behaviour {
     fn default() -> Self {
-        Self::Ready { after: Duration::from_millis(100) }
+        Self::Ready {
+            after: Duration::from_millis(100),
+        }
     }
 }
 
@@ -52,7 +59,8 @@ impl Behaviour {
     /// The annotations of a pod template that ask for this behaviour.
     pub fn annotations(self) -> BTreeMap<String, String> {
         let mut annotations = BTreeMap::new();
-        let mut set = |name: &str, value: String| annotations.insert(format!("{PREFIX}{name}"), value);
+        let mut set =
+            |name: &str, value: String| annotations.insert(format!("{PREFIX}{name}"), value);
         match self {
             Self::Ready { after } => {
                 set("behaviour", "ready".into());
@@ -61,7 +69,11 @@ impl Behaviour {
             Self::NeverReady => {
                 set("behaviour", "never-ready".into());
             }
-            Self::CrashLoop { up, down, exit_code } => {
+            Self::CrashLoop {
+                up,
+                down,
+                exit_code,
+            } => {
                 set("behaviour", "crash-loop".into());
                 set("up", millis(up));
                 set("down", millis(down));
@@ -78,19 +90,33 @@ impl Behaviour {
     }
 
     fn of(pod: &Pod) -> Self {
-        let duration = |name: &str, default: u64| annotated_duration(pod, name).unwrap_or(Duration::from_millis(default));
-        let behaviour = pod.annotations().get(&format!("{PREFIX}behaviour")).map_or("ready", String::as_str);
+        let duration = |name: &str, default: u64| {
+            annotated_duration(pod, name).unwrap_or(Duration::from_millis(default))
+        };
+        let behaviour = pod
+            .annotations()
+            .get(&format!("{PREFIX}behaviour"))
+            .map_or("ready", String::as_str);
         match behaviour {
-            "ready" => Self::Ready { after: duration("ready-after", 100) },
+            "ready" => Self::Ready {
+                after: duration("ready-after", 100),
+            },
             "never-ready" => Self::NeverReady,
             "crash-loop" => Self::CrashLoop {
                 up: duration("up", 1000),
                 down: duration("down", 1000),
-                exit_code: pod.annotations().get(&format!("{PREFIX}exit-code")).and_then(|code| code.parse().ok()).unwrap_or(1),
+                exit_code: pod
+                    .annotations()
+                    .get(&format!("{PREFIX}exit-code"))
+                    .and_then(|code| code.parse().ok())
+                    .unwrap_or(1),
             },
             "image-pull" => Self::ImagePull,
             "unschedulable" => Self::Unschedulable,
-            other => panic!("the kubelet stand-in knows no behaviour {other:?} (pod {})", pod.name_any()),
+            other => panic!(
+                "the kubelet stand-in knows no behaviour {other:?} (pod {})",
+                pod.name_any()
+            ),
         }
     }
 }
@@ -110,13 +136,22 @@ fn annotated_duration(pod: &Pod, name: &str) -> Option<Duration> {
         Some(number) => (number, 1),
         None => (text.strip_suffix('s')?, 1000),
     };
-    number.parse().ok().map(|number: u64| Duration::from_millis(number * unit))
+    number
+        .parse()
+        .ok()
+        .map(|number: u64| Duration::from_millis(number * unit))
 }
 
 /// The tag of the first container's image.
 pub fn tag(pod: &Pod) -> &str {
-    let image = pod.spec.as_ref().and_then(|spec| spec.containers.first()).and_then(|container| container.image.as_deref());
-    image.and_then(|image| image.rsplit(':').next()).unwrap_or_default()
+    let image = pod
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.containers.first())
+        .and_then(|container| container.image.as_deref());
+    image
+        .and_then(|image| image.rsplit(':').next())
+        .unwrap_or_default()
 }
 
 struct Override {
@@ -125,7 +160,7 @@ struct Override {
     behaviour: Behaviour,
 }
 
-/// The stand-in and what it knows. It stops with its last handle.
+/// The stand-in and what it knows.
 pub struct Kubelet {
     client: Client,
     overrides: Mutex<Vec<Override>>,
@@ -135,39 +170,55 @@ pub struct Kubelet {
 }
 
 impl Kubelet {
-    pub fn start(client: Client) -> Arc<Self> {
+    /// Starts it; it works until its task is aborted.
+    pub fn start(client: Client) -> (Arc<Self>, JoinHandle<()>) {
         let kubelet = Arc::new(Self {
             client,
             overrides: Mutex::default(),
             overrides_changed: watch::Sender::new(()),
             running: Mutex::default(),
         });
-        tokio::spawn(Arc::clone(&kubelet).watch());
-        kubelet
+        let task = tokio::spawn(Arc::clone(&kubelet).watch());
+        (kubelet, task)
     }
 
     /// From now on pods in `namespace` whose first image has this tag behave like this, running ones too.
-    pub fn from_now_on(&self, namespace: &str, tag: &str, behaviour: Behaviour) {
+    pub fn turn(&self, namespace: &str, tag: &str, behaviour: Behaviour) {
         let mut overrides = self.overrides.lock().unwrap();
         overrides.retain(|o| o.namespace != namespace || o.tag != tag);
-        overrides.push(Override { namespace: namespace.to_owned(), tag: tag.to_owned(), behaviour });
+        overrides.push(Override {
+            namespace: namespace.to_owned(),
+            tag: tag.to_owned(),
+            behaviour,
+        });
         drop(overrides);
         self.overrides_changed.send_replace(());
     }
 
     /// All pods whose containers run, with the time since their start.
     pub fn running(&self) -> Vec<(Pod, Duration)> {
-        self.running.lock().unwrap().values().map(|(pod, started)| (pod.clone(), started.elapsed())).collect()
+        self.running
+            .lock()
+            .unwrap()
+            .values()
+            .map(|(pod, started)| (pod.clone(), started.elapsed()))
+            .collect()
     }
 
     fn behaviour(&self, pod: &Pod) -> Behaviour {
         let overrides = self.overrides.lock().unwrap();
-        let overriding = overrides.iter().find(|o| Some(&o.namespace) == pod.namespace().as_ref() && o.tag == tag(pod));
+        let overriding = overrides
+            .iter()
+            .find(|o| Some(&o.namespace) == pod.namespace().as_ref() && o.tag == tag(pod));
         overriding.map_or_else(|| Behaviour::of(pod), |o| o.behaviour)
     }
 
     async fn watch(self: Arc<Self>) {
-        let stream = watcher(Api::<Pod>::all(self.client.clone()), watcher::Config::default()).default_backoff();
+        let stream = watcher(
+            Api::<Pod>::all(self.client.clone()),
+            watcher::Config::default(),
+        )
+        .default_backoff();
         pin_mut!(stream);
         let mut pods: HashMap<String, watch::Sender<Pod>> = HashMap::new();
         while let Some(event) = stream.next().await {
@@ -218,7 +269,10 @@ struct Life {
 impl Life {
     fn new(kubelet: Arc<Kubelet>, pod: watch::Receiver<Pod>) -> Self {
         let first = pod.borrow().clone();
-        let api = Api::namespaced(kubelet.client.clone(), &first.namespace().unwrap_or_default());
+        let api = Api::namespaced(
+            kubelet.client.clone(),
+            &first.namespace().unwrap_or_default(),
+        );
         Self {
             api,
             name: first.name_any(),
@@ -242,7 +296,11 @@ impl Life {
             if pod.metadata.deletion_timestamp.is_some() {
                 return self.terminate(&pod).await;
             }
-            let over = pod.status.as_ref().and_then(|status| status.phase.as_deref()).is_some_and(|p| p == "Failed" || p == "Succeeded");
+            let over = pod
+                .status
+                .as_ref()
+                .and_then(|status| status.phase.as_deref())
+                .is_some_and(|p| p == "Failed" || p == "Succeeded");
             if over {
                 self.kubelet.running.lock().unwrap().remove(&self.uid);
                 if self.pod.changed().await.is_err() {
@@ -262,14 +320,26 @@ impl Life {
             let now = Instant::now();
             let (stage, next) = match behaviour {
                 Behaviour::Unschedulable if !bound => (Stage::Unscheduled, None),
-                Behaviour::NeverReady | Behaviour::Unschedulable => (Stage::Running { ready: false }, None),
+                Behaviour::NeverReady | Behaviour::Unschedulable => {
+                    (Stage::Running { ready: false }, None)
+                }
                 Behaviour::ImagePull => (Stage::Pulling, None),
                 Behaviour::Ready { after } => {
                     let ready_at = self.started + after;
-                    if now < ready_at { (Stage::Running { ready: false }, Some(ready_at)) } else { (Stage::Running { ready: true }, None) }
+                    if now < ready_at {
+                        (Stage::Running { ready: false }, Some(ready_at))
+                    } else {
+                        (Stage::Running { ready: true }, None)
+                    }
                 }
-                Behaviour::CrashLoop { up, down, exit_code } => match down_since {
-                    Some(since) if now < since + down => (Stage::BackOff { exit_code }, Some(since + down)),
+                Behaviour::CrashLoop {
+                    up,
+                    down,
+                    exit_code,
+                } => match down_since {
+                    Some(since) if now < since + down => {
+                        (Stage::BackOff { exit_code }, Some(since + down))
+                    }
                     _ => {
                         if down_since.take().is_some() {
                             up_since = None;
@@ -300,25 +370,45 @@ impl Life {
 
     async fn bind(&self, pod: &Pod) -> bool {
         let binding = Binding {
-            metadata: ObjectMeta { name: Some(self.name.clone()), uid: Some(self.uid.clone()), ..Default::default() },
-            target: ObjectReference { kind: Some("Node".into()), name: Some("bed".into()), ..Default::default() },
+            metadata: ObjectMeta {
+                name: Some(self.name.clone()),
+                uid: Some(self.uid.clone()),
+                ..Default::default()
+            },
+            target: ObjectReference {
+                kind: Some("Node".into()),
+                name: Some("bed".into()),
+                ..Default::default()
+            },
         };
-        if pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()) {
+        if pod
+            .spec
+            .as_ref()
+            .is_some_and(|spec| spec.node_name.is_some())
+        {
             return true;
         }
-        self.api.create_subresource::<_, Value>("binding", &self.name, &PostParams::default(), &binding).await.is_ok()
+        self.api
+            .create_subresource::<_, Value>("binding", &self.name, &PostParams::default(), &binding)
+            .await
+            .is_ok()
     }
 
     async fn terminate(&mut self, pod: &Pod) {
-        sleep(annotated_duration(pod, "terminate-after").unwrap_or(Duration::from_millis(100))).await;
+        sleep(annotated_duration(pod, "terminate-after").unwrap_or(Duration::from_millis(100)))
+            .await;
         self.kubelet.running.lock().unwrap().remove(&self.uid);
         let now = DeleteParams {
             grace_period_seconds: Some(0),
-            preconditions: Some(Preconditions { uid: Some(self.uid.clone()), resource_version: None }),
+            preconditions: Some(Preconditions {
+                uid: Some(self.uid.clone()),
+                resource_version: None,
+            }),
             ..Default::default()
         };
         while let Err(error) = self.api.delete(&self.name, &now).await {
-            if matches!(&error, kube::Error::Api(status) if status.code == 404 || status.code == 409) {
+            if matches!(&error, kube::Error::Api(status) if status.code == 404 || status.code == 409)
+            {
                 return;
             }
             sleep(Duration::from_millis(200)).await;
@@ -333,11 +423,18 @@ impl Life {
         };
         let status = self.status(pod, stage, &since);
         let patch = Patch::Merge(json!({"metadata": {"uid": self.uid}, "status": status}));
-        if self.api.patch_status(&self.name, &PatchParams::default(), &patch).await.is_ok() {
+        if self
+            .api
+            .patch_status(&self.name, &PatchParams::default(), &patch)
+            .await
+            .is_ok()
+        {
             self.shown = Some((stage, self.restarts, since));
             let mut running = self.kubelet.running.lock().unwrap();
             if matches!(stage, Stage::Running { .. }) {
-                running.entry(self.uid.clone()).or_insert_with(|| (pod.clone(), Instant::now()));
+                running
+                    .entry(self.uid.clone())
+                    .or_insert_with(|| (pod.clone(), Instant::now()));
             } else {
                 running.remove(&self.uid);
             }
@@ -345,11 +442,14 @@ impl Life {
     }
 
     fn status(&self, pod: &Pod, stage: Stage, since: &str) -> Value {
-        let created = pod.creation_timestamp().map(|time| json!(time)).unwrap_or(Value::Null);
-        let condition = |kind: &str, is: bool, reason: Option<&str>, message: Option<String>| {
-            json!({"type": kind, "status": if is { "True" } else { "False" }, "reason": reason, "message": message, "lastTransitionTime": since})
+        let created = pod
+            .creation_timestamp()
+            .map(|time| json!(time))
+            .unwrap_or(Value::Null);
+        let condition = |kind: &str, is: bool, reason: Option<&str>, message: Option<String>| json!({"type": kind, "status": if is { "True" } else { "False" }, "reason": reason, "message": message, "lastTransitionTime": since});
+        let Some(spec) = &pod.spec else {
+            return Value::Null;
         };
-        let Some(spec) = &pod.spec else { return Value::Null };
         if stage == Stage::Unscheduled {
             let message = "0/3 nodes are available: 3 Insufficient cpu. preemption: 0/3 nodes are available: \
                            3 No preemption victims found for incoming pod.";
@@ -360,7 +460,13 @@ impl Life {
         let (reason, message) = if ready {
             (None, None)
         } else {
-            (Some("ContainersNotReady"), Some(format!("containers with unready status: [{}]", unready.join(" "))))
+            (
+                Some("ContainersNotReady"),
+                Some(format!(
+                    "containers with unready status: [{}]",
+                    unready.join(" ")
+                )),
+            )
         };
         let initialized = stage != Stage::Pulling || spec.init_containers.is_none();
         json!({
@@ -385,7 +491,13 @@ impl Life {
     }
 
     /// Trouble befalls the first container; the others of such a pod just run.
-    fn container_status(&self, container: &Container, first: bool, stage: Stage, since: &str) -> Value {
+    fn container_status(
+        &self,
+        container: &Container,
+        first: bool,
+        stage: Stage,
+        since: &str,
+    ) -> Value {
         let image = container.image.as_deref().unwrap_or_default();
         let running = json!({"running": {"startedAt": since}});
         let (state, ready) = match stage {
@@ -394,8 +506,14 @@ impl Life {
                 false,
             ),
             Stage::BackOff { .. } if first => {
-                let message = format!("back-off 10s restarting failed container={}", container.name);
-                (json!({"waiting": {"reason": "CrashLoopBackOff", "message": message}}), false)
+                let message = format!(
+                    "back-off 10s restarting failed container={}",
+                    container.name
+                );
+                (
+                    json!({"waiting": {"reason": "CrashLoopBackOff", "message": message}}),
+                    false,
+                )
             }
             Stage::Unscheduled | Stage::Pulling | Stage::BackOff { .. } => (running, true),
             Stage::Running { ready } => (running, ready || !first),
@@ -415,5 +533,8 @@ impl Life {
 }
 
 fn now() -> String {
-    jiff::Timestamp::now().round(jiff::Unit::Second).unwrap().to_string()
+    jiff::Timestamp::now()
+        .round(jiff::Unit::Second)
+        .unwrap()
+        .to_string()
 }

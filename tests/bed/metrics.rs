@@ -50,10 +50,15 @@ pub struct Metrics {
 impl Metrics {
     /// Serves on a free port of loopback, which is returned too.
     pub async fn start(kubelet: Arc<Kubelet>) -> std::io::Result<(Arc<Self>, u16, JoinHandle<()>)> {
-        let metrics = Arc::new(Self { kubelet, series: Mutex::default() });
+        let metrics = Arc::new(Self {
+            kubelet,
+            series: Mutex::default(),
+        });
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
         let port = listener.local_addr()?.port();
-        let router = axum::Router::new().route("/metrics", get(exposition)).with_state(Arc::clone(&metrics));
+        let router = axum::Router::new()
+            .route("/metrics", get(exposition))
+            .with_state(Arc::clone(&metrics));
         let server = tokio::spawn(async move {
             let _ = axum::serve(listener, router).await;
         });
@@ -79,7 +84,12 @@ impl Metrics {
         let mut series = self.series.lock().unwrap();
         series.retain(|s| !(s.namespace == namespace && s.of == of && s.name == name));
         if let Some(shown) = shown {
-            series.push(Series { namespace: namespace.to_owned(), of, name: name.to_owned(), shown });
+            series.push(Series {
+                namespace: namespace.to_owned(),
+                of,
+                name: name.to_owned(),
+                shown,
+            });
         }
     }
 
@@ -91,11 +101,19 @@ impl Metrics {
             let own = Of::Pod(name.clone());
             let by_tag = Of::Tag(tag(&pod).to_owned());
             for s in series.iter().filter(|s| s.namespace == namespace) {
-                let beaten = || series.iter().any(|o| o.namespace == namespace && o.of == own && o.name == s.name);
+                let beaten = || {
+                    series
+                        .iter()
+                        .any(|o| o.namespace == namespace && o.of == own && o.name == s.name)
+                };
                 if s.of != own && (s.of != by_tag || beaten()) {
                     continue;
                 }
-                let (metric, labels) = match s.name.strip_suffix('}').and_then(|rest| rest.split_once('{')) {
+                let (metric, labels) = match s
+                    .name
+                    .strip_suffix('}')
+                    .and_then(|rest| rest.split_once('{'))
+                {
                     Some((metric, labels)) => (metric, format!("{labels},")),
                     None => (s.name.as_str(), String::new()),
                 };
@@ -103,13 +121,21 @@ impl Metrics {
                     Shown::Gauge(value) => value,
                     Shown::Counter(per_second) => per_second * age.as_secs_f64(),
                 };
-                let _ = writeln!(text, "{metric}{{{labels}namespace=\"{namespace}\",pod=\"{name}\"}} {value}");
+                let _ = writeln!(
+                    text,
+                    "{metric}{{{labels}namespace=\"{namespace}\",pod=\"{name}\"}} {value}"
+                );
             }
         }
         text
     }
 }
 
-async fn exposition(State(metrics): State<Arc<Metrics>>) -> ([(&'static str, &'static str); 1], String) {
-    ([("content-type", "text/plain; version=0.0.4")], metrics.text())
+async fn exposition(
+    State(metrics): State<Arc<Metrics>>,
+) -> ([(&'static str, &'static str); 1], String) {
+    (
+        [("content-type", "text/plain; version=0.0.4")],
+        metrics.text(),
+    )
 }

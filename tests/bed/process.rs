@@ -9,7 +9,11 @@ use tokio::process::{Child, Command};
 /// `setpriv` sets the parent-death signal: doing it from Rust would need unsafe code.
 pub fn command(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("setpriv");
-    command.args(["--pdeathsig", "KILL", "--"]).arg(program).stdin(Stdio::null()).kill_on_drop(true);
+    command
+        .args(["--pdeathsig", "KILL", "--"])
+        .arg(program)
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
     command
 }
 
@@ -17,8 +21,13 @@ pub fn command(program: impl AsRef<OsStr>) -> Command {
 /// long as the run, and not a thread of the test harness, which ends with its trial.
 pub async fn spawn(mut command: Command) -> Result<Child, String> {
     tokio::spawn(async move {
-        let program = format!("{:?}", command.as_std().get_args().nth(3).unwrap_or_default());
-        command.spawn().map_err(|e| format!("{program} does not start (is `setpriv` of util-linux installed?): {e}"))
+        let program = format!(
+            "{:?}",
+            command.as_std().get_args().nth(3).unwrap_or_default()
+        );
+        command.spawn().map_err(|e| {
+            format!("{program} does not start (is `setpriv` of util-linux installed?): {e}")
+        })
     })
     .await
     .map_err(|e| e.to_string())?

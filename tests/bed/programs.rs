@@ -35,12 +35,20 @@ const CONTROL_PLANE: Module = Module {
         "-s -w -X k8s.io/component-base/version.gitVersion=v1.36.3 -X k8s.io/component-base/version.gitMajor=1 \
          -X k8s.io/component-base/version.gitMinor=36",
     ],
-    programs: &["server", "kube-apiserver", "kube-controller-manager", "kubectl"],
+    programs: &[
+        "server",
+        "kube-apiserver",
+        "kube-controller-manager",
+        "kubectl",
+    ],
 };
 
 /// Without the service discoveries that pull in every cloud's client; file, http and static ones stay.
-const PROMETHEUS: Module =
-    Module { folder: "prometheus", flags: &["-trimpath", "-tags", "remove_all_sd", "-ldflags", "-s -w"], programs: &["prometheus"] };
+const PROMETHEUS: Module = Module {
+    folder: "prometheus",
+    flags: &["-trimpath", "-tags", "remove_all_sd", "-ldflags", "-s -w"],
+    programs: &["prometheus"],
+};
 
 impl Programs {
     /// Finds the programs, building what is missing: minutes the first time, so progress goes to stderr.
@@ -62,16 +70,24 @@ impl Programs {
 
 impl Module {
     fn ensure(&self) -> Result<PathBuf, String> {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bed").join(self.folder);
+        let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("tests/bed")
+            .join(self.folder);
         let cache = cache_folder()?;
         let built = cache.join(format!("{}-{}", self.folder, self.key(&source)?));
-        let complete = || self.programs.iter().all(|program| built.join(program).is_file());
+        let complete = || {
+            self.programs
+                .iter()
+                .all(|program| built.join(program).is_file())
+        };
         if complete() {
             return Ok(built);
         }
         fs::create_dir_all(&cache).map_err(|e| format!("{}: {e}", cache.display()))?;
-        let lock = File::create(cache.join("lock")).map_err(|e| format!("{}: {e}", cache.display()))?;
-        lock.lock().map_err(|e| format!("locking {}: {e}", cache.display()))?;
+        let lock =
+            File::create(cache.join("lock")).map_err(|e| format!("{}: {e}", cache.display()))?;
+        lock.lock()
+            .map_err(|e| format!("locking {}: {e}", cache.display()))?;
         if complete() {
             return Ok(built);
         }
@@ -90,20 +106,39 @@ impl Module {
             .arg("version")
             .current_dir(source)
             .output()
-            .map_err(|e| format!("the test bed builds its control plane with Go, and `go version` failed: {e}"))?;
+            .map_err(|e| {
+                format!(
+                    "the test bed builds its control plane with Go, and `go version` failed: {e}"
+                )
+            })?;
         if !version.status.success() {
-            return Err(format!("`go version` failed: {}", String::from_utf8_lossy(&version.stderr).trim()));
+            return Err(format!(
+                "`go version` failed: {}",
+                String::from_utf8_lossy(&version.stderr).trim()
+            ));
         }
         hash.update(&version.stdout);
         hash.update(self.flags.join("\0"));
-        Ok(hash.finalize().iter().take(6).map(|byte| format!("{byte:02x}")).collect())
+        Ok(hash
+            .finalize()
+            .iter()
+            .take(6)
+            .map(|byte| format!("{byte:02x}"))
+            .collect())
     }
 
     /// Into a folder beside the final one, then renamed: a build that was killed leaves nothing that looks finished.
     fn build(&self, source: &Path, cache: &Path, built: &Path) -> Result<(), String> {
-        let unfinished = tempfile::Builder::new().prefix("building-").tempdir_in(cache).map_err(|e| format!("{}: {e}", cache.display()))?;
+        let unfinished = tempfile::Builder::new()
+            .prefix("building-")
+            .tempdir_in(cache)
+            .map_err(|e| format!("{}: {e}", cache.display()))?;
         let started = Instant::now();
-        progress(&format!("building {} (once; {})", self.programs.join(", "), built.display()));
+        progress(&format!(
+            "building {} (once; {})",
+            self.programs.join(", "),
+            built.display()
+        ));
         let mut go = Command::new("setpriv")
             .args(["--pdeathsig", "TERM", "--", "go", "build"])
             .args(self.flags)
@@ -120,18 +155,30 @@ impl Module {
                 break status;
             }
             if started.elapsed() > next {
-                progress(&format!("still building {} after {} s", self.folder, started.elapsed().as_secs()));
+                progress(&format!(
+                    "still building {} after {} s",
+                    self.folder,
+                    started.elapsed().as_secs()
+                ));
                 next += Duration::from_secs(30);
             }
             std::thread::sleep(Duration::from_millis(200));
         };
         if !status.success() {
-            return Err(format!("`go build` of tests/bed/{} ended with {status}", self.folder));
+            return Err(format!(
+                "`go build` of tests/bed/{} ended with {status}",
+                self.folder
+            ));
         }
-        progress(&format!("built {} in {} s", self.folder, started.elapsed().as_secs()));
+        progress(&format!(
+            "built {} in {} s",
+            self.folder,
+            started.elapsed().as_secs()
+        ));
         let _ = fs::remove_dir_all(built);
         let finished = unfinished.keep();
-        fs::rename(&finished, built).map_err(|e| format!("{} to {}: {e}", finished.display(), built.display()))
+        fs::rename(&finished, built)
+            .map_err(|e| format!("{} to {}: {e}", finished.display(), built.display()))
     }
 }
 
@@ -139,7 +186,9 @@ fn cache_folder() -> Result<PathBuf, String> {
     let base = std::env::var_os("XDG_CACHE_HOME")
         .map(PathBuf::from)
         .or_else(|| std::env::home_dir().map(|home| home.join(".cache")))
-        .ok_or("neither XDG_CACHE_HOME nor a home folder is set: nowhere to keep the built programs")?;
+        .ok_or(
+            "neither XDG_CACHE_HOME nor a home folder is set: nowhere to keep the built programs",
+        )?;
     Ok(base.join("volery/bed"))
 }
 

@@ -32,7 +32,11 @@ impl Prometheus {
     ///
     /// # Errors
     /// With the end of its log.
-    pub async fn start(programs: &Programs, data: &TempDir, metrics_port: u16) -> Result<Self, String> {
+    pub async fn start(
+        programs: &Programs,
+        data: &TempDir,
+        metrics_port: u16,
+    ) -> Result<Self, String> {
         let [port] = process::free_ports().map_err(|e| e.to_string())?;
         let config = data.path().join("prometheus.json");
         let scrape = json!({
@@ -46,25 +50,42 @@ impl Prometheus {
         let mut command = process::command(&programs.prometheus);
         command
             .arg(format!("--config.file={}", config.display()))
-            .arg(format!("--storage.tsdb.path={}", data.path().join("prometheus").display()))
+            .arg(format!(
+                "--storage.tsdb.path={}",
+                data.path().join("prometheus").display()
+            ))
             .arg(format!("--web.listen-address=127.0.0.1:{port}"));
         let mut process = process::service(command, &log).await?;
         let url = format!("http://127.0.0.1:{port}");
         for _ in 0..300 {
             if let Some(status) = process.try_wait().map_err(|e| e.to_string())? {
-                return Err(format!("prometheus ended with {status}:\n{}", process::tail(&log)));
+                return Err(format!(
+                    "prometheus ended with {status}:\n{}",
+                    process::tail(&log)
+                ));
             }
-            if reqwest::get(format!("{url}/-/ready")).await.is_ok_and(|answer| answer.status().is_success()) {
-                return Ok(Self { url, _process: process });
+            if reqwest::get(format!("{url}/-/ready"))
+                .await
+                .is_ok_and(|answer| answer.status().is_success())
+            {
+                return Ok(Self {
+                    url,
+                    _process: process,
+                });
             }
             sleep(Duration::from_millis(200)).await;
         }
-        Err(format!("prometheus is not ready after a minute:\n{}", process::tail(&log)))
+        Err(format!(
+            "prometheus is not ready after a minute:\n{}",
+            process::tail(&log)
+        ))
     }
 
     /// The result of an instant query, as Prometheus words it.
     pub async fn query(&self, expression: &str) -> Result<serde_json::Value, String> {
-        let request = reqwest::Client::new().get(format!("{}/api/v1/query", self.url)).query(&[("query", expression)]);
+        let request = reqwest::Client::new()
+            .get(format!("{}/api/v1/query", self.url))
+            .query(&[("query", expression)]);
         let answer = request.send().await.map_err(|e| e.to_string())?;
         let mut answer: serde_json::Value = answer.json().await.map_err(|e| e.to_string())?;
         Ok(answer["data"]["result"].take())
@@ -122,13 +143,21 @@ impl Stub {
             queries: Mutex::default(),
             http: reqwest::Client::new(),
         });
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port on loopback");
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
+            .await
+            .expect("a port on loopback");
         let port = listener.local_addr().expect("a bound port").port();
-        let router = axum::Router::new().fallback(answer).with_state(Arc::clone(&script));
+        let router = axum::Router::new()
+            .fallback(answer)
+            .with_state(Arc::clone(&script));
         let server = tokio::spawn(async move {
             let _ = axum::serve(listener, router).await;
         });
-        Self { port, script, server: Mutex::new(Some(server)) }
+        Self {
+            port,
+            script,
+            server: Mutex::new(Some(server)),
+        }
     }
 
     pub fn url(&self) -> String {
@@ -142,7 +171,10 @@ impl Stub {
 
     /// From now on connections are refused (one that is already open gets a 503 and is closed).
     pub fn refuse(&self) {
-        self.answers(Answer::Status(StatusCode::SERVICE_UNAVAILABLE, "going down".to_owned()));
+        self.answers(Answer::Status(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "going down".to_owned(),
+        ));
         if let Some(server) = self.server.lock().unwrap().take() {
             server.abort();
         }
@@ -160,13 +192,32 @@ impl Drop for Stub {
     }
 }
 
-async fn answer(State(script): State<Arc<Script>>, method: http::Method, uri: http::Uri, RawQuery(query): RawQuery, body: Bytes) -> Response {
-    let form = if body.is_empty() { query.unwrap_or_default().into_bytes() } else { body.to_vec() };
-    let expression = reqwest::Url::parse(&format!("http://stub/?{}", String::from_utf8_lossy(&form)))
-        .ok()
-        .and_then(|url| url.query_pairs().find(|(key, _)| key == "query").map(|(_, value)| value.into_owned()))
-        .unwrap_or_default();
-    script.queries.lock().unwrap().push(Query { at: Instant::now(), path: uri.path().to_owned(), expression });
+async fn answer(
+    State(script): State<Arc<Script>>,
+    method: http::Method,
+    uri: http::Uri,
+    RawQuery(query): RawQuery,
+    body: Bytes,
+) -> Response {
+    let form = if body.is_empty() {
+        query.unwrap_or_default().into_bytes()
+    } else {
+        body.to_vec()
+    };
+    let expression =
+        reqwest::Url::parse(&format!("http://stub/?{}", String::from_utf8_lossy(&form)))
+            .ok()
+            .and_then(|url| {
+                url.query_pairs()
+                    .find(|(key, _)| key == "query")
+                    .map(|(_, value)| value.into_owned())
+            })
+            .unwrap_or_default();
+    script.queries.lock().unwrap().push(Query {
+        at: Instant::now(),
+        path: uri.path().to_owned(),
+        expression,
+    });
     let mut answer = script.answer.lock().unwrap().clone();
     loop {
         return match answer {
@@ -177,16 +228,28 @@ async fn answer(State(script): State<Arc<Script>>, method: http::Method, uri: ht
             }
             Answer::Never => std::future::pending().await,
             Answer::Status(code, body) => respond(code, body),
-            Answer::ErrorInBody => {
-                respond(StatusCode::OK, json!({"status": "error", "errorType": "execution", "error": "query timed out"}).to_string())
-            }
+            Answer::ErrorInBody => respond(
+                StatusCode::OK,
+                json!({"status": "error", "errorType": "execution", "error": "query timed out"})
+                    .to_string(),
+            ),
             Answer::Nonsense => respond(StatusCode::OK, "<html>login</html>".to_owned()),
-            Answer::Empty => {
-                respond(StatusCode::OK, json!({"status": "success", "data": {"resultType": "vector", "result": []}}).to_string())
-            }
+            Answer::Empty => respond(
+                StatusCode::OK,
+                json!({"status": "success", "data": {"resultType": "vector", "result": []}})
+                    .to_string(),
+            ),
             Answer::Real => {
-                let target = format!("{}{}", script.real, uri.path_and_query().map_or("", |p| p.as_str()));
-                let request = script.http.request(method, target).header("content-type", "application/x-www-form-urlencoded").body(body);
+                let target = format!(
+                    "{}{}",
+                    script.real,
+                    uri.path_and_query().map_or("", |p| p.as_str())
+                );
+                let request = script
+                    .http
+                    .request(method, target)
+                    .header("content-type", "application/x-www-form-urlencoded")
+                    .body(body);
                 match request.send().await {
                     Ok(real) => {
                         let code = real.status();
@@ -202,7 +265,12 @@ async fn answer(State(script): State<Arc<Script>>, method: http::Method, uri: ht
 fn respond(code: StatusCode, body: String) -> Response {
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = code;
-    response.headers_mut().insert("content-type", http::HeaderValue::from_static("application/json"));
-    response.headers_mut().insert("connection", http::HeaderValue::from_static("close"));
+    response.headers_mut().insert(
+        "content-type",
+        http::HeaderValue::from_static("application/json"),
+    );
+    response
+        .headers_mut()
+        .insert("connection", http::HeaderValue::from_static("close"));
     response
 }

@@ -35,7 +35,12 @@ pub enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 4] = [Self::Deployments, Self::ReplicaSets, Self::Pods, Self::PodTemplates];
+    const ALL: [Self; 4] = [
+        Self::Deployments,
+        Self::ReplicaSets,
+        Self::Pods,
+        Self::PodTemplates,
+    ];
 
     const fn plural(self) -> &'static str {
         match self {
@@ -62,11 +67,19 @@ pub struct Lag(Mutex<HashMap<(Kind, String), Duration>>);
 
 impl Lag {
     pub fn set(&self, kind: Kind, namespace: &str, delay: Duration) {
-        self.0.lock().unwrap().insert((kind, namespace.to_owned()), delay);
+        self.0
+            .lock()
+            .unwrap()
+            .insert((kind, namespace.to_owned()), delay);
     }
 
     fn of(&self, kind: Kind, namespace: &str) -> Duration {
-        self.0.lock().unwrap().get(&(kind, namespace.to_owned())).copied().unwrap_or_default()
+        self.0
+            .lock()
+            .unwrap()
+            .get(&(kind, namespace.to_owned()))
+            .copied()
+            .unwrap_or_default()
     }
 
     fn is_unused(&self) -> bool {
@@ -86,7 +99,9 @@ pub struct Seen {
 
 impl Seen {
     pub fn is_watch(&self) -> bool {
-        self.query.split('&').any(|part| part == "watch=true" || part == "watch=1")
+        self.query
+            .split('&')
+            .any(|part| part == "watch=true" || part == "watch=1")
     }
 
     /// Whether it changes something. Access reviews are created but change nothing.
@@ -126,17 +141,27 @@ pub struct Proxy {
 }
 
 impl Proxy {
-    /// Starts on a free port of loopback. `upstream` must carry no credentials of its own.
+    /// Starts on a free port of loopback. Credentials of `upstream`, where it has any, stand in for the clients'.
     pub async fn start(upstream: Client) -> std::io::Result<Self> {
-        let shared =
-            Arc::new(Shared { upstream, lag: Arc::default(), hook: Mutex::default(), requests: Mutex::default() });
+        let shared = Arc::new(Shared {
+            upstream,
+            lag: Arc::default(),
+            hook: Mutex::default(),
+            requests: Mutex::default(),
+        });
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
         let port = listener.local_addr()?.port();
-        let router = axum::Router::new().fallback(handle).with_state(Arc::clone(&shared));
+        let router = axum::Router::new()
+            .fallback(handle)
+            .with_state(Arc::clone(&shared));
         let server = tokio::spawn(async move {
             let _ = axum::serve(listener, router).await;
         });
-        Ok(Self { port, shared, server })
+        Ok(Self {
+            port,
+            shared,
+            server,
+        })
     }
 
     pub fn url(&self) -> String {
@@ -164,7 +189,12 @@ impl Proxy {
 
     /// The requests since [`Self::record`], oldest first.
     pub fn requests(&self) -> Vec<Seen> {
-        self.shared.requests.lock().unwrap().clone().unwrap_or_default()
+        self.shared
+            .requests
+            .lock()
+            .unwrap()
+            .clone()
+            .unwrap_or_default()
     }
 }
 
@@ -176,7 +206,9 @@ impl Drop for Proxy {
 
 async fn handle(State(shared): State<Arc<Shared>>, request: Request<Body>) -> Response {
     let (mut parts, body) = request.into_parts();
-    let Ok(body) = body.collect().await else { return status(StatusCode::BAD_REQUEST, "the request broke off") };
+    let Ok(body) = body.collect().await else {
+        return status(StatusCode::BAD_REQUEST, "the request broke off");
+    };
     let body = body.to_bytes();
     let seen = Seen {
         at: Instant::now(),
@@ -197,17 +229,32 @@ async fn handle(State(shared): State<Arc<Shared>>, request: Request<Body>) -> Re
         Verdict::Hang => std::future::pending().await,
     }
 
-    let Some(target) = parts.uri.path_and_query().cloned() else { return status(StatusCode::BAD_REQUEST, "no path") };
+    let Some(target) = parts.uri.path_and_query().cloned() else {
+        return status(StatusCode::BAD_REQUEST, "no path");
+    };
     parts.uri = Uri::from(target);
     parts.headers.remove(header::HOST);
-    let answer = match shared.upstream.send(Request::from_parts(parts, body.into())).await {
+    let answer = match shared
+        .upstream
+        .send(Request::from_parts(parts, body.into()))
+        .await
+    {
         Ok(answer) => answer,
-        Err(error) => return status(StatusCode::BAD_GATEWAY, &format!("the API server cannot be reached: {error}")),
+        Err(error) => {
+            eprintln!("test bed: the fault proxy cannot reach the API server: {error:?}");
+            return status(
+                StatusCode::BAD_GATEWAY,
+                &format!("the API server cannot be reached: {error}"),
+            );
+        }
     };
     if matches!(verdict, Verdict::PassThenHang) {
         std::future::pending::<()>().await;
     }
-    let is_json = answer.headers().get(header::CONTENT_TYPE).is_some_and(|t| t.as_bytes().starts_with(b"application/json"));
+    let is_json = answer
+        .headers()
+        .get(header::CONTENT_TYPE)
+        .is_some_and(|t| t.as_bytes().starts_with(b"application/json"));
     match Kind::of_path(&seen.path) {
         Some(kind) if seen.is_watch() && is_json && answer.status().is_success() => {
             let (parts, body) = answer.into_parts();
@@ -232,12 +279,19 @@ fn status(code: StatusCode, text: &str) -> Response {
     };
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = code;
-    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/json"));
+    response.headers_mut().insert(
+        header::CONTENT_TYPE,
+        header::HeaderValue::from_static("application/json"),
+    );
     response
 }
 
-fn lines(receiver: mpsc::UnboundedReceiver<Bytes>) -> impl futures::Stream<Item = Result<Bytes, Infallible>> {
-    futures::stream::unfold(receiver, async |mut receiver| receiver.recv().await.map(|line| (Ok(line), receiver)))
+fn lines(
+    receiver: mpsc::UnboundedReceiver<Bytes>,
+) -> impl futures::Stream<Item = Result<Bytes, Infallible>> {
+    futures::stream::unfold(receiver, async |mut receiver| {
+        receiver.recv().await.map(|line| (Ok(line), receiver))
+    })
 }
 
 /// Of a watch event, what says whose it is. Bookmarks carry no namespace.
@@ -259,7 +313,12 @@ struct WatchMetadata {
 }
 
 /// Passes watch events on, one line at a time, each namespace's through a queue of its own once it has been delayed.
-async fn relay(kind: Kind, mut body: kube::client::Body, lag: Arc<Lag>, client: mpsc::UnboundedSender<Bytes>) {
+async fn relay(
+    kind: Kind,
+    mut body: kube::client::Body,
+    lag: Arc<Lag>,
+    client: mpsc::UnboundedSender<Bytes>,
+) {
     let mut queues: HashMap<String, Queue> = HashMap::new();
     let mut rest = Vec::new();
     loop {
@@ -268,14 +327,18 @@ async fn relay(kind: Kind, mut body: kube::client::Body, lag: Arc<Lag>, client: 
             frame = body.frame() => frame,
         };
         let Some(Ok(frame)) = frame else { return };
-        let Ok(data) = frame.into_data() else { continue };
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
         rest.extend_from_slice(&data);
         while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = rest.drain(..=end).collect();
             let namespace = if lag.is_unused() && queues.is_empty() {
                 String::new()
             } else {
-                serde_json::from_slice::<WatchLine>(&line).map(|line| line.object.metadata.namespace).unwrap_or_default()
+                serde_json::from_slice::<WatchLine>(&line)
+                    .map(|line| line.object.metadata.namespace)
+                    .unwrap_or_default()
             };
             let delay = lag.of(kind, &namespace);
             if let Some(queue) = queues.get_mut(&namespace) {
@@ -283,7 +346,10 @@ async fn relay(kind: Kind, mut body: kube::client::Body, lag: Arc<Lag>, client: 
             } else if delay.is_zero() {
                 let _ = client.send(line.into());
             } else {
-                queues.entry(namespace).or_insert_with(|| Queue::new(client.clone())).push(line.into(), delay);
+                queues
+                    .entry(namespace)
+                    .or_insert_with(|| Queue::new(client.clone()))
+                    .push(line.into(), delay);
             }
         }
     }
@@ -306,7 +372,10 @@ impl Queue {
                 }
             }
         });
-        Self { sender, last_due: Instant::now() }
+        Self {
+            sender,
+            last_due: Instant::now(),
+        }
     }
 
     fn push(&mut self, line: Bytes, delay: Duration) {

@@ -80,9 +80,18 @@ impl Recorder {
     pub fn start(client: &Client, namespace: &str) -> Self {
         let events = Arc::default();
         let tasks = vec![
-            tokio::spawn(record(Api::<Pod>::namespaced(client.clone(), namespace), Arc::clone(&events))),
-            tokio::spawn(record(Api::<ReplicaSet>::namespaced(client.clone(), namespace), Arc::clone(&events))),
-            tokio::spawn(record(Api::<Deployment>::namespaced(client.clone(), namespace), Arc::clone(&events))),
+            tokio::spawn(record(
+                Api::<Pod>::namespaced(client.clone(), namespace),
+                Arc::clone(&events),
+            )),
+            tokio::spawn(record(
+                Api::<ReplicaSet>::namespaced(client.clone(), namespace),
+                Arc::clone(&events),
+            )),
+            tokio::spawn(record(
+                Api::<Deployment>::namespaced(client.clone(), namespace),
+                Arc::clone(&events),
+            )),
         ];
         Self { events, tasks }
     }
@@ -92,10 +101,30 @@ impl Recorder {
         self.events.lock().unwrap().clone()
     }
 
+    /// The newest resource version seen of each pod, by uid; `u64::MAX` of those that are gone.
+    pub fn pod_versions(&self) -> HashMap<String, u64> {
+        let version = |pod: &Pod, gone| {
+            if gone {
+                u64::MAX
+            } else {
+                pod.resource_version()
+                    .and_then(|v| v.parse().ok())
+                    .unwrap_or_default()
+            }
+        };
+        self.pods()
+            .map(|(_, pod, gone)| (pod.uid().unwrap_or_default(), version(&pod, gone)))
+            .collect()
+    }
+
     /// The pods first seen since `since`, as they were then, in order.
     pub fn started(&self, since: Instant) -> Vec<Arc<Pod>> {
         let mut known = BTreeSet::new();
-        self.pods().filter(|(_, pod, _)| known.insert(pod.uid())).filter(|(at, ..)| *at >= since).map(|(_, pod, _)| pod).collect()
+        self.pods()
+            .filter(|(_, pod, _)| known.insert(pod.uid()))
+            .filter(|(at, ..)| *at >= since)
+            .map(|(_, pod, _)| pod)
+            .collect()
     }
 
     /// How many pods were started since `since`, by image tag.
@@ -112,7 +141,10 @@ impl Recorder {
         let mut known = BTreeSet::new();
         let mut stops = BTreeMap::new();
         for (at, pod, gone) in self.pods() {
-            if (gone || pod.metadata.deletion_timestamp.is_some()) && known.insert(pod.uid()) && at >= since {
+            if (gone || pod.metadata.deletion_timestamp.is_some())
+                && known.insert(pod.uid())
+                && at >= since
+            {
                 *stops.entry(tag(&pod).to_owned()).or_default() += 1;
             }
         }
@@ -144,8 +176,15 @@ impl Recorder {
 
     /// The fewest and the most of something over [`Self::series`].
     pub fn range(&self, since: Instant, of: impl Fn(&Pods) -> usize) -> (usize, usize) {
-        let numbers: Vec<_> = self.series(since).iter().map(|(_, pods)| of(pods)).collect();
-        (numbers.iter().copied().min().unwrap_or_default(), numbers.iter().copied().max().unwrap_or_default())
+        let numbers: Vec<_> = self
+            .series(since)
+            .iter()
+            .map(|(_, pods)| of(pods))
+            .collect();
+        (
+            numbers.iter().copied().min().unwrap_or_default(),
+            numbers.iter().copied().max().unwrap_or_default(),
+        )
     }
 
     /// The distinct steps of an open rollout in order, `(C,P)`: `spec.replicas` of `NAME-canary` and `NAME-primary`, at every change
@@ -154,8 +193,14 @@ impl Recorder {
         let (mut canary, mut primary) = (None, None);
         let mut steps = Vec::new();
         for event in self.events() {
-            let Object::Deployment(deployment) = &event.object else { continue };
-            let replicas = deployment.spec.as_ref().and_then(|spec| spec.replicas).filter(|_| !event.gone);
+            let Object::Deployment(deployment) = &event.object else {
+                continue;
+            };
+            let replicas = deployment
+                .spec
+                .as_ref()
+                .and_then(|spec| spec.replicas)
+                .filter(|_| !event.gone);
             if deployment.name_any() == format!("{name}-canary") {
                 canary = replicas;
             } else if deployment.name_any() == format!("{name}-primary") {
@@ -176,7 +221,11 @@ impl Recorder {
     /// All resource versions that a Deployment has had since `since`.
     pub fn deployment_states(&self, name: &str, since: Instant) -> Vec<Arc<Deployment>> {
         let of_name = |event: Event| match event.object {
-            Object::Deployment(deployment) if event.at >= since && deployment.name_any() == name => Some(deployment),
+            Object::Deployment(deployment)
+                if event.at >= since && deployment.name_any() == name =>
+            {
+                Some(deployment)
+            }
             _ => None,
         };
         self.events().into_iter().filter_map(of_name).collect()
@@ -185,17 +234,32 @@ impl Recorder {
     /// The last minutes in words, one line per change of a pod, ReplicaSet or Deployment that matters.
     pub fn story(&self) -> String {
         let events = self.events();
-        let Some(first) = events.first().map(|event| event.at) else { return String::new() };
+        let Some(first) = events.first().map(|event| event.at) else {
+            return String::new();
+        };
         let mut story = String::new();
         let mut last: HashMap<String, String> = HashMap::new();
         for event in &events {
             let (name, text) = match &event.object {
-                Object::Pod(pod) => (format!("pod {}", pod.name_any()), format!("{} {:?}", tag(pod), State::of(pod))),
+                Object::Pod(pod) => (
+                    format!("pod {}", pod.name_any()),
+                    format!("{} {:?}", tag(pod), State::of(pod)),
+                ),
                 Object::ReplicaSet(rs) => {
-                    let owner = rs.owner_references().first().map_or("nobody", |owner| owner.name.as_str());
-                    let wanted = rs.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or_default();
+                    let owner = rs
+                        .owner_references()
+                        .first()
+                        .map_or("nobody", |owner| owner.name.as_str());
+                    let wanted = rs
+                        .spec
+                        .as_ref()
+                        .and_then(|spec| spec.replicas)
+                        .unwrap_or_default();
                     let is = rs.status.as_ref().map_or(0, |status| status.replicas);
-                    (format!("replicaset {}", rs.name_any()), format!("of {owner}: {is} of {wanted}"))
+                    (
+                        format!("replicaset {}", rs.name_any()),
+                        format!("of {owner}: {is} of {wanted}"),
+                    )
                 }
                 Object::Deployment(d) => {
                     let spec = d.spec.clone().unwrap_or_default();
@@ -206,24 +270,34 @@ impl Recorder {
                         spec.replicas.unwrap_or_default(),
                         status.updated_replicas.unwrap_or_default(),
                         status.available_replicas.unwrap_or_default(),
-                        if spec.paused == Some(true) { "paused" } else { "not paused" },
+                        if spec.paused == Some(true) {
+                            "paused"
+                        } else {
+                            "not paused"
+                        },
                     );
                     (format!("deployment {}", d.name_any()), text)
                 }
             };
             let text = if event.gone { "gone".to_owned() } else { text };
             if last.insert(name.clone(), text.clone()).as_ref() != Some(&text) {
-                let _ = writeln!(story, "{:8.3} {name}: {text}", (event.at - first).as_secs_f64());
+                let _ = writeln!(
+                    story,
+                    "{:8.3} {name}: {text}",
+                    (event.at - first).as_secs_f64()
+                );
             }
         }
         story
     }
 
     fn pods(&self) -> impl Iterator<Item = (Instant, Arc<Pod>, bool)> {
-        self.events().into_iter().filter_map(|event| match event.object {
-            Object::Pod(pod) => Some((event.at, pod, event.gone)),
-            _ => None,
-        })
+        self.events()
+            .into_iter()
+            .filter_map(|event| match event.object {
+                Object::Pod(pod) => Some((event.at, pod, event.gone)),
+                _ => None,
+            })
     }
 }
 
@@ -246,9 +320,17 @@ impl State {
         let status = pod.status.as_ref();
         if pod.metadata.deletion_timestamp.is_some() {
             Self::Terminating
-        } else if status.and_then(|s| s.phase.as_deref()).is_some_and(|phase| phase == "Failed" || phase == "Succeeded") {
+        } else if status
+            .and_then(|s| s.phase.as_deref())
+            .is_some_and(|phase| phase == "Failed" || phase == "Succeeded")
+        {
             Self::Over
-        } else if status.is_some_and(|s| s.conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True")) {
+        } else if status.is_some_and(|s| {
+            s.conditions
+                .iter()
+                .flatten()
+                .any(|c| c.type_ == "Ready" && c.status == "True")
+        }) {
             Self::Available
         } else {
             Self::Unavailable
@@ -277,14 +359,22 @@ fn count(states: &HashMap<String, (String, State)>) -> Pods {
 
 async fn record<K>(api: Api<K>, events: Arc<Mutex<Vec<Event>>>)
 where
-    K: Resource<Scope = NamespaceResourceScope> + Clone + DeserializeOwned + Debug + Send + Into<Object> + 'static,
+    K: Resource<Scope = NamespaceResourceScope>
+        + Clone
+        + DeserializeOwned
+        + Debug
+        + Send
+        + Into<Object>
+        + 'static,
     K::DynamicType: Default,
 {
     let stream = watcher(api, watcher::Config::default()).default_backoff();
     pin_mut!(stream);
     while let Some(event) = stream.next().await {
         let (object, gone) = match event {
-            Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object)) => (object.into(), false),
+            Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object)) => {
+                (object.into(), false)
+            }
             Ok(watcher::Event::Delete(object)) => (object.into(), true),
             Ok(watcher::Event::Init | watcher::Event::InitDone) => continue,
             Err(error) => {
@@ -292,6 +382,10 @@ where
                 continue;
             }
         };
-        events.lock().unwrap().push(Event { at: Instant::now(), object, gone });
+        events.lock().unwrap().push(Event {
+            at: Instant::now(),
+            object,
+            gone,
+        });
     }
 }

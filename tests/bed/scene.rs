@@ -41,7 +41,10 @@ pub struct Trials {
 
 impl Trials {
     pub const fn new(runtime: Handle) -> Self {
-        Self { runtime, trials: Vec::new() }
+        Self {
+            runtime,
+            trials: Vec::new(),
+        }
     }
 
     pub fn into_vec(self) -> Vec<Trial> {
@@ -49,13 +52,18 @@ impl Trials {
     }
 
     /// Adds a trial; it fails by panicking.
-    pub fn add<F>(&mut self, name: impl Into<String>, trial: impl FnOnce(Arc<Scene>) -> F + Send + 'static)
-    where
+    pub fn add<F>(
+        &mut self,
+        name: impl Into<String>,
+        trial: impl FnOnce(Arc<Scene>) -> F + Send + 'static,
+    ) where
         F: Future<Output = ()> + Send + 'static,
     {
         let name = name.into();
         let runtime = self.runtime.clone();
-        self.trials.push(Trial::test(name.clone(), move || runtime.block_on(run(name, trial))));
+        self.trials.push(Trial::test(name.clone(), move || {
+            runtime.block_on(run(name, trial))
+        }));
     }
 }
 
@@ -63,14 +71,22 @@ async fn run<F>(name: String, trial: impl FnOnce(Arc<Scene>) -> F) -> Result<(),
 where
     F: Future<Output = ()> + Send + 'static,
 {
-    let scene = Arc::new(Scene { bed: bed::get().await?, name, namespaces: Mutex::default() });
+    let scene = Arc::new(Scene {
+        bed: bed::get().await?,
+        name,
+        namespaces: Mutex::default(),
+    });
     // On a worker thread of the runtime, so that processes started by the trial outlive the harness's thread (see `process::spawn`).
     let task = tokio::spawn(tokio::time::timeout(LONGEST, trial(Arc::clone(&scene))));
     let stop = task.abort_handle();
     let failure = match task.await {
         Ok(Ok(())) => None,
         Ok(Err(_)) => Some(format!("not finished after {LONGEST:?}")),
-        Err(error) => Some(error.try_into_panic().map_or_else(|e| e.to_string(), |payload| message(payload.as_ref()))),
+        Err(error) => Some(
+            error
+                .try_into_panic()
+                .map_or_else(|e| e.to_string(), |payload| message(payload.as_ref())),
+        ),
     };
     stop.abort();
     let namespaces: Vec<_> = std::mem::take(&mut *scene.namespaces.lock().unwrap());
@@ -81,10 +97,16 @@ where
         }
         namespace.close().await;
     }
-    failure.map_or(Ok(()), |failure| Err(format!("{failure}\n{account}").into()))
+    failure.map_or(
+        Ok(()),
+        |failure| Err(format!("{failure}\n{account}").into()),
+    )
 }
 
 fn message(payload: &(dyn Any + Send)) -> String {
-    let text = payload.downcast_ref::<String>().map(String::as_str).or_else(|| payload.downcast_ref::<&str>().copied());
+    let text = payload
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| payload.downcast_ref::<&str>().copied());
     text.unwrap_or("panicked without a message").to_owned()
 }

@@ -12,17 +12,26 @@ const PAUSE: Duration = Duration::from_millis(50);
 ///
 /// # Panics
 /// After a minute, with `what` and the last error.
-pub async fn eventually<T, F: Future<Output = Result<T, String>>>(what: &str, probe: impl FnMut() -> F) -> T {
+pub async fn eventually<T, F: Future<Output = Result<T, String>>>(
+    what: &str,
+    probe: impl FnMut() -> F,
+) -> T {
     within(DEADLINE, what, probe).await
 }
 
 /// [`eventually`] with a deadline of its own.
-pub async fn within<T, F: Future<Output = Result<T, String>>>(deadline: Duration, what: &str, mut probe: impl FnMut() -> F) -> T {
+pub async fn within<T, F: Future<Output = Result<T, String>>>(
+    deadline: Duration,
+    what: &str,
+    mut probe: impl FnMut() -> F,
+) -> T {
     let end = Instant::now() + deadline;
     loop {
         match probe().await {
             Ok(found) => return found,
-            Err(seen) if Instant::now() >= end => panic!("waited {deadline:?} for {what}, but {seen}"),
+            Err(seen) if Instant::now() >= end => {
+                panic!("waited {deadline:?} for {what}, but {seen}")
+            }
             Err(_) => sleep(PAUSE).await,
         }
     }
@@ -33,7 +42,11 @@ pub async fn within<T, F: Future<Output = Result<T, String>>>(deadline: Duration
 ///
 /// # Panics
 /// With `what` and the error, as soon as `probe` fails.
-pub async fn stays<F: Future<Output = Result<(), String>>>(what: &str, span: Duration, mut probe: impl FnMut() -> F) {
+pub async fn stays<F: Future<Output = Result<(), String>>>(
+    what: &str,
+    span: Duration,
+    mut probe: impl FnMut() -> F,
+) {
     let end = Instant::now() + span;
     while Instant::now() < end {
         if let Err(seen) = probe().await {

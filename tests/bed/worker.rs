@@ -55,14 +55,17 @@ impl Worker {
 
     /// What its pods do. Part of the template, so it changes the version.
     pub fn behaviour(mut self, behaviour: Behaviour) -> Self {
-        self.pod_annotations.retain(|key, _| key.ends_with("terminate-after") || !key.starts_with("bed.volery.dev/"));
+        self.pod_annotations.retain(|key, _| {
+            key.ends_with("terminate-after") || !key.starts_with("bed.volery.dev/")
+        });
         self.pod_annotations.extend(behaviour.annotations());
         self
     }
 
     /// How long its pods stay Terminating.
     pub fn terminate_after(mut self, time: std::time::Duration) -> Self {
-        self.pod_annotations.extend([kubelet::terminate_after(time)]);
+        self.pod_annotations
+            .extend([kubelet::terminate_after(time)]);
         self
     }
 
@@ -110,11 +113,18 @@ impl Worker {
 
     fn value(&self) -> Value {
         let app = json!({"app": self.name});
-        let env: Vec<_> = self.env.iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
-        let mut pod_spec = json!({"containers": [{"name": "worker", "image": self.image(), "env": env}]});
+        let env: Vec<_> = self
+            .env
+            .iter()
+            .map(|(name, value)| json!({"name": name, "value": value}))
+            .collect();
+        let mut pod_spec =
+            json!({"containers": [{"name": "worker", "image": self.image(), "env": env}]});
         json_patch::merge(&mut pod_spec, &self.pod_spec);
         let mut labels = self.labels.clone();
-        labels.entry("app".to_owned()).or_insert_with(|| self.name.clone());
+        labels
+            .entry("app".to_owned())
+            .or_insert_with(|| self.name.clone());
         let mut spec = json!({
             "replicas": self.replicas,
             "selector": {"matchLabels": app},
