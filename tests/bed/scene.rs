@@ -1,0 +1,112 @@
+//! A trial: an async function that gets namespaces of its own on the common cluster, and a full account of them when it fails.
+
+use std::{
+    any::Any,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use libtest_mimic::{Failed, Trial};
+use tokio::runtime::Handle;
+
+use crate::{
+    bed::{self, Bed},
+    namespace::Namespace,
+};
+
+/// So that a trial that hangs fails, with its account, instead of hanging the run.
+const LONGEST: Duration = Duration::from_secs(600);
+
+/// What a trial works with.
+pub struct Scene {
+    pub bed: Arc<Bed>,
+    name: String,
+    namespaces: Mutex<Vec<Arc<Namespace>>>,
+}
+
+impl Scene {
+    /// A fresh namespace with a recorder, a daemon account, and everything else a scenario needs.
+    pub async fn namespace(&self) -> Arc<Namespace> {
+        let namespace = Arc::new(Namespace::create(&self.bed, &self.name).await);
+        self.namespaces.lock().unwrap().push(Arc::clone(&namespace));
+        namespace
+    }
+}
+
+/// The trials of the run, as they are registered.
+pub struct Trials {
+    runtime: Handle,
+    trials: Vec<Trial>,
+}
+
+impl Trials {
+    pub const fn new(runtime: Handle) -> Self {
+        Self {
+            runtime,
+            trials: Vec::new(),
+        }
+    }
+
+    pub fn into_vec(self) -> Vec<Trial> {
+        self.trials
+    }
+
+    /// Adds a trial; it fails by panicking.
+    pub fn add<F>(
+        &mut self,
+        name: impl Into<String>,
+        trial: impl FnOnce(Arc<Scene>) -> F + Send + 'static,
+    ) where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let name = name.into();
+        let runtime = self.runtime.clone();
+        self.trials.push(Trial::test(name.clone(), move || {
+            runtime.block_on(run(name, trial))
+        }));
+    }
+}
+
+async fn run<F>(name: String, trial: impl FnOnce(Arc<Scene>) -> F) -> Result<(), Failed>
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let scene = Arc::new(Scene {
+        bed: bed::get().await?,
+        name,
+        namespaces: Mutex::default(),
+    });
+    // On a worker thread of the runtime, so that processes started by the trial outlive the harness's thread (see `process::spawn`).
+    let task = tokio::spawn(tokio::time::timeout(LONGEST, trial(Arc::clone(&scene))));
+    let stop = task.abort_handle();
+    let failure = match task.await {
+        Ok(Ok(())) => None,
+        Ok(Err(_)) => Some(format!("not finished after {LONGEST:?}")),
+        Err(error) => Some(
+            error
+                .try_into_panic()
+                .map_or_else(|e| e.to_string(), |payload| message(payload.as_ref())),
+        ),
+    };
+    stop.abort();
+    let namespaces: Vec<_> = std::mem::take(&mut *scene.namespaces.lock().unwrap());
+    let mut account = String::new();
+    for namespace in namespaces {
+        if failure.is_some() {
+            account.push_str(&namespace.account().await);
+        }
+        namespace.close().await;
+    }
+    failure.map_or(
+        Ok(()),
+        |failure| Err(format!("{failure}\n{account}").into()),
+    )
+}
+
+fn message(payload: &(dyn Any + Send)) -> String {
+    let text = payload
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| payload.downcast_ref::<&str>().copied());
+    text.unwrap_or("panicked without a message").to_owned()
+}
