@@ -150,8 +150,8 @@ impl ServiceTask {
                     return self.failed(&error);
                 }
                 self.failures = 0;
+                // What follows from it is told by the pass that finds nothing left to do.
                 events.iter().for_each(|event| self.told.event(event));
-                self.told.status(&status);
                 Rest::None
             }
             Next::Check(pods) => {

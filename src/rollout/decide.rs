@@ -107,10 +107,10 @@ fn stand_back(original: &Deployment, observation: &Observation) -> Option<Plan> 
             name: name.clone(),
         })));
     }
-    let going = ours.iter().any(|(_, _, _, life, owner)| {
-        *life == Life::Deleting || **owner != Some(original.uid.clone())
-    });
-    going.then(|| Plan::wait(Status::Going))
+    let of_another_life = ours
+        .iter()
+        .any(|(.., owner)| **owner != Some(original.uid.clone()));
+    of_another_life.then(|| Plan::wait(Status::Going))
 }
 
 /// All that one pass over a registered service knows.
@@ -126,6 +126,9 @@ pub(super) struct Pass<'a> {
 
 impl<'a> Pass<'a> {
     fn decide(&self) -> Plan {
+        if let Some(plan) = self.await_deletions() {
+            return plan;
+        }
         match &self.state.phase {
             Phase::Registering => register::go_on(self),
             Phase::AtRest => rest::decide(self),
@@ -140,6 +143,31 @@ impl<'a> Pass<'a> {
             Phase::Closing { outcome } => close::decide(self, outcome),
             Phase::Releasing => release::go_on(self),
         }
+    }
+
+    /// What is being deleted is waited for: its name will be free, and what it owned is judged then.
+    fn await_deletions(&self) -> Option<Plan> {
+        let clones = [Role::Primary, Role::Canary]
+            .into_iter()
+            .filter_map(|role| self.deployment(role));
+        let going = clones
+            .map(|clone| clone.life)
+            .chain([self.object.life])
+            .any(|life| life == Life::Deleting);
+        going.then(|| {
+            Plan::wait(match &self.state.phase {
+                Phase::Closing { outcome } => Status::Closing {
+                    outcome: outcome.clone(),
+                },
+                Phase::Registering
+                | Phase::AtRest
+                | Phase::Opening { .. }
+                | Phase::Stepping { .. }
+                | Phase::Finishing { .. }
+                | Phase::HandingOver { .. }
+                | Phase::Releasing => Status::Going,
+            })
+        })
     }
 
     /// R.

@@ -116,7 +116,11 @@ impl Judgement {
             Verdict::Passed if checks.elapsed.duration() >= service.max_step_duration => {
                 return stand.next_step(events);
             }
-            Verdict::Passed => {}
+            Verdict::Passed => {
+                if stand.step.checks.in_doubt() {
+                    events.push(Event::CheckConclusive { at: stand.at() });
+                }
+            }
             Verdict::Failed(failures) => {
                 let evidence = shortened(&failures);
                 let allowed = service.check_max_failures.get();
@@ -145,12 +149,13 @@ impl Judgement {
                 let evidence = shortened(&doubts);
                 let lasting = checks.inconclusive_for.duration();
                 let limit = service.inconclusive_timeout;
-                events.push(Event::CheckInconclusive {
-                    at: stand.at(),
-                    lasting,
-                    limit,
-                    evidence: evidence.clone(),
-                });
+                if !stand.step.checks.in_doubt() {
+                    events.push(Event::CheckInconclusive {
+                        at: stand.at(),
+                        limit,
+                        evidence: evidence.clone(),
+                    });
+                }
                 if lasting >= limit {
                     let evidence = format!("none for {}: {evidence}", display_duration(limit));
                     let mut plan = stand.fail(Failure {

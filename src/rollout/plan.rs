@@ -228,12 +228,15 @@ pub enum Event {
     CheckInconclusive {
         /// Where the rollout is.
         at: Position,
-        /// How long this has been so.
-        lasting: Duration,
         /// How long it may be so.
         limit: Duration,
         /// What was seen.
         evidence: String,
+    },
+    /// A check said yes again after some that said neither yes nor no.
+    CheckConclusive {
+        /// Where the rollout is.
+        at: Position,
     },
     /// The breakpoint is reached and passed.
     Trusted {
@@ -479,15 +482,14 @@ impl fmt::Display for Event {
             }
             Self::CheckInconclusive {
                 at,
-                lasting,
                 limit,
                 evidence,
             } => write!(
                 f,
-                "{at}: check inconclusive (for {} of {}): {evidence}",
-                display_duration(Duration::from_secs(lasting.as_secs())),
+                "{at}: check inconclusive: {evidence}; asking again, rolling back after {} without an answer",
                 display_duration(*limit)
             ),
+            Self::CheckConclusive { at } => write!(f, "{at}: checks pass again"),
             Self::Trusted { canary } => {
                 write!(
                     f,

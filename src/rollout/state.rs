@@ -94,6 +94,14 @@ pub struct Step {
     pub checks: Checks,
 }
 
+impl Checks {
+    /// Whether the last check said neither yes nor no: a check that does resets the time.
+    pub fn in_doubt(&self) -> bool {
+        self.since_last
+            .is_some_and(|since| self.inconclusive_for > since)
+    }
+}
+
 impl Step {
     /// A step at its beginning.
     pub fn new(number: u32, canary: Replicas, wanted: Replicas) -> Self {

@@ -1,6 +1,11 @@
 //! What the design promises, tried with the real daemon on the real control plane. A file of scenarios is one line here, twice.
 
+mod base;
+mod promoted;
+
 use crate::scene::Trials;
 
 /// Adds all scenarios.
-pub fn register(_trials: &mut Trials) {}
+pub fn register(trials: &mut Trials) {
+    promoted::register(trials);
+}
