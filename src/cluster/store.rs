@@ -101,6 +101,14 @@ impl<T> Shelf<T> {
         }
     }
 
+    fn newest(&self, namespace: &str) -> u64 {
+        let here = self
+            .objects
+            .iter()
+            .filter(|((known, _), _)| known == namespace);
+        here.map(|(_, kept)| kept.version).max().unwrap_or(0)
+    }
+
     /// Forgets what a full list as of `version` does not contain. What was learnt after that list stays.
     fn retain(&mut self, listed: &BTreeSet<Key>, version: u64, within: impl Fn(&Key, &T) -> bool) {
         let gone: Vec<Key> = self
@@ -343,7 +351,19 @@ impl Store {
         deployments.chain(states).max().unwrap_or(0)
     }
 
-    /// Takes in a full list of one kind in one namespace, already put object by object.
+    /// The newest version of any object of one kind in one namespace.
+    pub(super) fn newest_of(&self, kind: Kind, namespace: &str) -> u64 {
+        let shelves = self.lock();
+        match kind {
+            Kind::Deployment => shelves.deployments.newest(namespace),
+            Kind::PodTemplate => shelves.states.newest(namespace),
+            Kind::ReplicaSet => shelves.replica_sets.newest(namespace),
+            Kind::Pod => shelves.pods.newest(namespace),
+        }
+    }
+
+    /// Takes in a full list of one kind in one namespace, already put object by object, that began when `version` was
+    /// the newest known.
     pub(super) fn listed(&self, kind: Kind, namespace: &str, listed: &BTreeSet<Key>, version: u64) {
         let mut shelves = self.lock();
         let here = |key: &Key| key.0 == namespace;

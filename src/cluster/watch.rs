@@ -8,7 +8,7 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, watcher};
 use tracing::{info, warn};
 
-use super::{Cluster, Kind, object, store};
+use super::{Cluster, Kind, store};
 use crate::chain::chain;
 
 /// Fewer objects per page bound the memory of a list.
@@ -20,7 +20,7 @@ pub async fn watch(cluster: Cluster, kind: Kind, namespace: String) {
     let stream = watcher(api, watcher::Config::default().page_size(PAGE)).default_backoff();
     let mut stream = std::pin::pin!(stream);
     let mut listing = BTreeSet::new();
-    let mut newest = 0;
+    let mut known = 0;
     let mut troubled = false;
     while let Some(event) = stream.next().await {
         if troubled && event.is_ok() {
@@ -30,15 +30,15 @@ pub async fn watch(cluster: Cluster, kind: Kind, namespace: String) {
         match event {
             Ok(watcher::Event::Init) => {
                 listing.clear();
-                newest = 0;
+                // A list that begins now is newer than all that is known now, and may lack what is learnt meanwhile.
+                known = cluster.store.newest_of(kind, &namespace);
             }
             Ok(watcher::Event::InitApply(object)) => {
-                newest = newest.max(object::version(&object.metadata));
                 listing.insert(store::key_of(&object));
                 cluster.store.put(kind, &object);
             }
             Ok(watcher::Event::InitDone) => {
-                cluster.store.listed(kind, &namespace, &listing, newest);
+                cluster.store.listed(kind, &namespace, &listing, known);
                 listing.clear();
             }
             Ok(watcher::Event::Apply(object)) => cluster.store.put(kind, &object),

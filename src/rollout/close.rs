@@ -4,13 +4,13 @@
 use super::Replicas;
 use super::action::{Action, CloneRole};
 use super::decide::{Pass, delete, images};
-use super::handover::{Handover, hand_over, scale};
-use super::observation::{Deployment, ReplicaSet, Role};
-use super::plan::{Blocked, Event, Next, Plan, Status};
+use super::handover::{Handover, await_recognition, hand_over, scale};
+use super::observation::{Deployment, Life, ReplicaSet, Role};
+use super::plan::{Event, Next, Plan, Status};
 use super::register::stash;
 use super::state::{Elapsed, Outcome, Phase, State};
 
-pub(super) fn decide(pass: &Pass<'_>, outcome: &Outcome) -> Plan {
+pub(super) fn decide(pass: &Pass<'_>, outcome: &Outcome, elapsed: Elapsed) -> Plan {
     let status = Status::Closing {
         outcome: outcome.clone(),
     };
@@ -45,11 +45,7 @@ pub(super) fn decide(pass: &Pass<'_>, outcome: &Outcome) -> Plan {
     if let Some(set) = set {
         match hand_over(pass, set, Role::Primary, Role::Original, &status) {
             Handover::Go(plan) => return plan,
-            Handover::Unrecognised => {
-                return Plan::wait(Status::Blocked(Blocked::NotRecognised {
-                    by: Role::Original,
-                }));
-            }
+            Handover::Unrecognised => return await_recognition(status, Role::Original, elapsed),
             Handover::Done => {}
         }
     }
@@ -98,7 +94,11 @@ fn tidy(pass: &Pass<'_>, outcome: &Outcome, status: Status) -> Plan {
     if !actions.is_empty() {
         return Plan::act(status, actions);
     }
-    let empty: Vec<&ReplicaSet> = left.iter().copied().filter(|set| set.is_empty()).collect();
+    let empty: Vec<&ReplicaSet> = left
+        .iter()
+        .copied()
+        .filter(|set| set.is_empty() && set.life == Life::Alive)
+        .collect();
     if !empty.is_empty() {
         let (keep, drop): (Vec<&ReplicaSet>, Vec<&ReplicaSet>) = empty
             .into_iter()

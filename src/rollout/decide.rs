@@ -8,7 +8,7 @@ use super::observation::{
     StateObject,
 };
 use super::plan::{Blocked, Event, Images, Next, Plan, Status};
-use super::state::{Outcome, Phase, State};
+use super::state::{Elapsed, Failure, Outcome, Phase, Rejection, State};
 use super::template::{Template, TemplateHash};
 use super::{Replicas, close, open, promote, register, release, rest, step};
 use crate::config::Service;
@@ -139,8 +139,8 @@ impl<'a> Pass<'a> {
             Phase::Finishing { candidate, step } => {
                 step::decide(self, candidate, step, step::Kind::Finishing)
             }
-            Phase::HandingOver { candidate } => promote::decide(self, candidate),
-            Phase::Closing { outcome } => close::decide(self, outcome),
+            Phase::HandingOver { candidate, elapsed } => promote::decide(self, candidate, *elapsed),
+            Phase::Closing { outcome, elapsed } => close::decide(self, outcome, *elapsed),
             Phase::Releasing => release::go_on(self),
         }
     }
@@ -156,7 +156,7 @@ impl<'a> Pass<'a> {
             .any(|life| life == Life::Deleting);
         going.then(|| {
             Plan::wait(match &self.state.phase {
-                Phase::Closing { outcome } => Status::Closing {
+                Phase::Closing { outcome, .. } => Status::Closing {
                     outcome: outcome.clone(),
                 },
                 Phase::Registering
@@ -206,7 +206,44 @@ impl<'a> Pass<'a> {
             events: vec![Event::Ended {
                 outcome: outcome.clone(),
             }],
-            next: Next::Act(vec![self.enter(Phase::Closing { outcome })]),
+            next: Next::Act(vec![self.enter(Phase::Closing {
+                outcome,
+                elapsed: Elapsed::ZERO,
+            })]),
+        }
+    }
+
+    /// Ends the open rollout because the candidate failed, and remembers it.
+    pub fn reject(
+        &self,
+        candidate: &TemplateHash,
+        canary: &Deployment,
+        set: Option<&ReplicaSet>,
+        failure: Failure,
+    ) -> Plan {
+        let mut state = self.state.in_phase(Phase::Closing {
+            outcome: Outcome::RolledBack,
+            elapsed: Elapsed::ZERO,
+        });
+        state.rejected = Some(Rejection {
+            candidate: candidate.clone(),
+            replica_set: set.map(|set| set.name.clone()),
+            images: images(&canary.template).0,
+            failure: failure.clone(),
+        });
+        let available = self
+            .accepted_set()
+            .map_or(Replicas::ZERO, |set| set.available);
+        Plan {
+            status: Status::Closing {
+                outcome: Outcome::RolledBack,
+            },
+            events: vec![Event::Failed {
+                failure,
+                replicas: self.wanted(),
+                available,
+            }],
+            next: Next::Act(vec![self.write(state, None)]),
         }
     }
 

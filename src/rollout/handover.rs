@@ -3,10 +3,13 @@
 //! One primitive for open, promote and roll back (design section 3, "The handover"). The intent is the phase in the
 //! state object, written before the first step; after a crash everything is derived again from it and from ownership.
 
+use std::time::Duration;
+
 use super::action::{Action, CloneRole, Guard, Owner};
 use super::decide::Pass;
 use super::observation::{Deployment, Observed, ReplicaSet, Role, Rolling};
-use super::plan::{Next, Plan, Status};
+use super::plan::{Blocked, Next, Plan, Status};
+use super::state::Elapsed;
 
 /// How far a handover is.
 pub(super) enum Handover {
@@ -79,6 +82,20 @@ pub(super) fn hand_over(
             guard,
         }]),
     }))
+}
+
+/// How long a new owner may take to report the pods it was given before a person is told (design section 3, handover 6
+/// and 7). Without lag it takes a third of a second; a minute is a controller-manager that restarts.
+pub(super) const RECOGNITION: Duration = Duration::from_secs(60);
+
+/// Waits for the new owner's report. X keeps what it was given however long that takes: its pods run on, and taking them
+/// back from a controller that does not answer would only be one more thing that it does not see.
+pub(super) fn await_recognition(status: Status, by: Role, elapsed: Elapsed) -> Plan {
+    let left = RECOGNITION.saturating_sub(elapsed.duration());
+    if left.is_zero() {
+        return Plan::wait(Status::Blocked(Blocked::NotRecognised { by }));
+    }
+    Plan::wait_for(status, left)
 }
 
 /// Whether the new owner reports the ReplicaSet: its status proves that the controller took it for its own (fact 14).

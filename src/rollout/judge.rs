@@ -64,7 +64,9 @@ impl Judgement {
         let mut failures = crashes(stand, &mut checks);
         let mut doubts = Vec::new();
         let available = stand.available();
-        if available < stand.target() || available == Replicas::ZERO {
+        if available >= stand.target() && available > Replicas::ZERO {
+            checks.short_for = Elapsed::ZERO;
+        } else {
             doubts.push(format!(
                 "only {available} of {} canary pods are available",
                 stand.target()
@@ -112,6 +114,9 @@ impl Judgement {
         let service = stand.pass.service;
         let Self { verdict, checks } = self;
         let mut events = Vec::new();
+        if checks.short_for.duration() >= service.abort {
+            return stand.fail_unavailable();
+        }
         match verdict {
             Verdict::Passed if checks.elapsed.duration() >= service.max_step_duration => {
                 return stand.next_step(events);

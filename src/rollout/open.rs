@@ -1,21 +1,15 @@
 //! Opening a rollout: the clones are made, the accepted ReplicaSet goes to the primary with its running pods, the
 //! canary gets an empty ReplicaSet of the candidate.
 
-use std::time::Duration;
-
 use super::Replicas;
 use super::action::{Action, CloneRole, Owner};
 use super::decide::Pass;
-use super::handover::{Handover, hand_over};
+use super::handover::{Handover, RECOGNITION, await_recognition, hand_over};
 use super::observation::{Deployment, ReplicaSet, Role};
 use super::plan::{Blocked, Next, Plan, Status};
 use super::replicas::Ladder;
-use super::state::{Elapsed, Outcome, Phase, Step};
+use super::state::{Cause, Elapsed, Failure, Outcome, Phase, Step};
 use super::template::TemplateHash;
-
-/// How long the primary may take to report the pods it was given before they go back (design section 3, handover 7).
-/// Without lag it takes a third of a second; a minute is a controller-manager that restarts.
-const RECOGNITION: Duration = Duration::from_secs(60);
 
 pub(super) fn decide(pass: &Pass<'_>, candidate: &TemplateHash, elapsed: Elapsed) -> Plan {
     if let Some(plan) = pass
@@ -63,6 +57,20 @@ pub(super) fn decide(pass: &Pass<'_>, candidate: &TemplateHash, elapsed: Elapsed
     if !actions.is_empty() {
         return Plan::act(Status::Opening, actions);
     }
+    if let Some(canary) = canary.filter(|canary| is_changed(pass, canary, candidate)) {
+        let evidence = "its template differs from the Deployment's although it was copied from it; an admission webhook \
+                        or policy treats Deployments differently by name or label"
+            .to_owned();
+        return pass.reject(
+            candidate,
+            canary,
+            None,
+            Failure {
+                cause: Cause::CanaryChanged,
+                evidence,
+            },
+        );
+    }
     let canary_ready = canary.is_some_and(|canary| match prepare_canary(pass, canary) {
         Prepared::Do(action) => {
             actions.push(*action);
@@ -92,7 +100,12 @@ pub(super) fn decide(pass: &Pass<'_>, candidate: &TemplateHash, elapsed: Elapsed
         return Plan::act(Status::Opening, actions);
     }
     if !(handed_over && canary_ready) {
-        return Plan::wait_for(Status::Opening, recognition.max(Duration::from_secs(1)));
+        let by = if handed_over {
+            Role::Canary
+        } else {
+            Role::Primary
+        };
+        return await_recognition(Status::Opening, by, elapsed);
     }
     let ladder = Ladder::new(&pass.service.step, &pass.service.breakpoint, pass.wanted());
     let step = Step::new(1, ladder.next_checked(Replicas::ZERO), pass.wanted());
@@ -103,6 +116,12 @@ pub(super) fn decide(pass: &Pass<'_>, candidate: &TemplateHash, elapsed: Elapsed
             step,
         })],
     )
+}
+
+/// Whether the canary came out of the API server with another template than X's: promoting it would look like a new
+/// template for ever.
+fn is_changed(pass: &Pass<'_>, canary: &Deployment, candidate: &TemplateHash) -> bool {
+    pass.original.template.hash() == *candidate && canary.template != pass.original.template
 }
 
 /// Creates the primary with the accepted template.

@@ -2,14 +2,14 @@
 //! return: a newer template before it supersedes, after it the moved version is the accepted one.
 
 use super::decide::{Pass, images};
-use super::handover::{Handover, hand_over};
+use super::handover::{Handover, await_recognition, hand_over};
 use super::observation::{ReplicaSet, Role};
-use super::plan::{Blocked, Event, Next, Plan, Status};
-use super::state::{Outcome, Phase};
+use super::plan::{Event, Next, Plan, Status};
+use super::state::{Elapsed, Outcome, Phase};
 use super::step::candidate_set;
 use super::template::TemplateHash;
 
-pub(super) fn decide(pass: &Pass<'_>, candidate: &TemplateHash) -> Plan {
+pub(super) fn decide(pass: &Pass<'_>, candidate: &TemplateHash, elapsed: Elapsed) -> Plan {
     let status = Status::HandingOver;
     if let Some(plan) = pass.repause(status.clone()) {
         return plan;
@@ -31,13 +31,11 @@ pub(super) fn decide(pass: &Pass<'_>, candidate: &TemplateHash) -> Plan {
     }
     match hand_over(pass, set, Role::Canary, Role::Original, &status) {
         Handover::Go(plan) => plan,
-        Handover::Unrecognised => Plan::wait_for(
-            Status::Blocked(Blocked::NotRecognised { by: Role::Original }),
-            std::time::Duration::MAX,
-        ),
+        Handover::Unrecognised => await_recognition(status, Role::Original, elapsed),
         Handover::Done => {
             let mut state = pass.state.in_phase(Phase::Closing {
                 outcome: Outcome::Promoted,
+                elapsed: Elapsed::ZERO,
             });
             state.rejected = None;
             Plan {

@@ -68,11 +68,15 @@ pub enum Phase {
     HandingOver {
         /// The template being tried.
         candidate: TemplateHash,
+        /// How long this has lasted.
+        elapsed: Elapsed,
     },
     /// X gets the accepted ReplicaSet, the clones go.
     Closing {
         /// How the rollout ended.
         outcome: Outcome,
+        /// How long this has lasted.
+        elapsed: Elapsed,
     },
     /// X gets its history back and is un-paused.
     Releasing,
@@ -155,6 +159,8 @@ pub struct Checks {
     pub failed: u32,
     /// Time since the last check that said yes or no (promise 4).
     pub inconclusive_for: Elapsed,
+    /// Time since the last check that found all canary pods available; counts against `abort` (case K12).
+    pub short_for: Elapsed,
     /// Restarts already held against the candidate, by pod; pods that never restarted are not listed (case K22).
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub restarts: BTreeMap<Uid, u32>,
@@ -217,6 +223,9 @@ pub enum Cause {
     NotAvailable,
     /// No check said yes or no for `inconclusive_timeout`.
     MetricsUnavailable,
+    /// The canary's template is not the one that was written: something changes Deployments on their way in (design
+    /// section 3, fact 14).
+    CanaryChanged,
 }
 
 impl fmt::Display for Failure {
@@ -225,6 +234,7 @@ impl fmt::Display for Failure {
             Cause::ChecksFailed => "checks failed",
             Cause::NotAvailable => "canary pods not available in time",
             Cause::MetricsUnavailable => "no conclusive check in time",
+            Cause::CanaryChanged => "the canary is not what was written",
         };
         write!(f, "{cause}: {}", self.evidence)
     }
@@ -268,14 +278,18 @@ impl State {
         let mut state = self.clone();
         match &mut state.phase {
             Phase::Registering | Phase::AtRest | Phase::Releasing => return state,
-            Phase::HandingOver { .. } | Phase::Closing { .. } => {}
-            Phase::Opening { elapsed, .. } => elapsed.add(since),
+            Phase::Opening { elapsed, .. }
+            | Phase::HandingOver { elapsed, .. }
+            | Phase::Closing { elapsed, .. } => {
+                elapsed.add(since);
+            }
             Phase::Stepping { step, .. } | Phase::Finishing { step, .. } => match &mut step.stage {
                 Stage::Sleeping | Stage::Settling => {}
                 Stage::Raising { elapsed } | Stage::WarmingUp { elapsed } => elapsed.add(since),
                 Stage::Checking => {
                     step.checks.elapsed.add(since);
                     step.checks.inconclusive_for.add(since);
+                    step.checks.short_for.add(since);
                     if let Some(since_last) = &mut step.checks.since_last {
                         since_last.add(since);
                     }
@@ -347,9 +361,13 @@ mod tests {
                 candidate: hash(),
                 step,
             },
-            Phase::HandingOver { candidate: hash() },
+            Phase::HandingOver {
+                candidate: hash(),
+                elapsed: Elapsed(1),
+            },
             Phase::Closing {
                 outcome: Outcome::Interrupted { what: "x".into() },
+                elapsed: Elapsed(1),
             },
             Phase::Releasing,
         ] {

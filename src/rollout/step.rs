@@ -10,7 +10,7 @@ use super::observation::{Deployment, Observed, Pod, Ready, ReplicaSet, Role};
 use super::open::create_primary;
 use super::plan::{Event, Next, Plan, Position, Status};
 use super::replicas::{Balance, Counts, Ladder, balance};
-use super::state::{Cause, Checks, Elapsed, Failure, Outcome, Phase, Rejection, Stage, Step};
+use super::state::{Cause, Checks, Elapsed, Failure, Outcome, Phase, Stage, Step};
 use super::template::TemplateHash;
 use crate::config::display_duration;
 
@@ -372,11 +372,16 @@ impl<'a> Stand<'a> {
         if elapsed.duration() < abort {
             return Plan::wait_for(self.raising(), abort - elapsed.duration());
         }
+        self.fail_unavailable()
+    }
+
+    /// The canary's pods were not available for as long as `abort` allows.
+    pub fn fail_unavailable(&self) -> Plan {
         let evidence = format!(
             "{} of {} canary pods available after {}{}",
             self.available(),
             self.canary.replicas,
-            display_duration(abort),
+            display_duration(self.pass.service.abort),
             self.why_not_available()
         );
         self.fail(Failure {
@@ -514,7 +519,10 @@ impl<'a> Stand<'a> {
                     step: next(self.ladder.next_unchecked(canary)),
                 }
             } else {
-                Phase::HandingOver { candidate }
+                Phase::HandingOver {
+                    candidate,
+                    elapsed: Elapsed::ZERO,
+                }
             }
         };
         Plan {
@@ -534,31 +542,7 @@ impl<'a> Stand<'a> {
 
     /// The candidate failed.
     pub fn fail(&self, failure: Failure) -> Plan {
-        let mut state = self.pass.state.in_phase(Phase::Closing {
-            outcome: Outcome::RolledBack,
-        });
-        state.rejected = Some(Rejection {
-            candidate: self.candidate.clone(),
-            replica_set: Some(self.set.name.clone()),
-            images: images(&self.canary.template).0,
-            failure: failure.clone(),
-        });
-        let available = self
-            .pass
-            .observation
-            .replica_sets_of(&self.primary.uid)
-            .map(|set| set.available.0)
-            .sum();
-        Plan {
-            status: Status::Closing {
-                outcome: Outcome::RolledBack,
-            },
-            events: vec![Event::Failed {
-                failure,
-                replicas: self.wanted(),
-                available: Replicas(available),
-            }],
-            next: Next::Act(vec![self.pass.write(state, None)]),
-        }
+        self.pass
+            .reject(self.candidate, self.canary, Some(self.set), failure)
     }
 }

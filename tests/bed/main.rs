@@ -6,6 +6,7 @@
 // The parts of the bed offer whole sets (all faults, all answers), whether or not a scenario uses each today.
 #![allow(
     dead_code,
+    clippy::disallowed_methods,
     missing_docs,
     clippy::unwrap_used,
     clippy::expect_used,

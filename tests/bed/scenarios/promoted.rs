@@ -15,7 +15,6 @@ pub fn register(trials: &mut Trials) {
                 .log_contains("at rest: 10 replicas of registry.example/orders-worker:v2")
                 .await;
             base.now().await;
-            for line in base.daemon.log() {}
             assert_eq!(
                 base.namespace
                     .recorder
