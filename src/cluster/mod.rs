@@ -8,17 +8,20 @@
 //! | `watch` | one watch per kind and namespace |
 //! | `perform` | [`Action`](crate::rollout::Action)s to requests, each with its precondition |
 //! | `live` | looking at the API server itself |
+//! | `rights` | what the shipped Role must grant |
 
 mod connect;
 mod error;
 mod live;
 mod object;
 mod perform;
+mod rights;
 mod store;
 mod watch;
 
 pub use connect::{ConnectError, connect};
 pub use error::ClusterError;
+pub use rights::{Verb, rights};
 pub use store::{Registered, Store};
 pub use watch::watch;
 
@@ -108,6 +111,13 @@ impl Kind {
             Self::PodTemplate => "PodTemplate",
             Self::Pod => "Pod",
         }
+    }
+
+    /// The API group, as in Roles; empty for the core group.
+    pub fn group(self) -> &'static str {
+        self.api_version()
+            .split_once('/')
+            .map_or("", |(group, _)| group)
     }
 
     /// The resource's name, as in paths and Roles.

@@ -9,6 +9,7 @@ use kube::api::{
 use serde_json::{Value, json};
 
 use super::error::Request;
+use super::rights::right_for;
 use super::{
     Cluster, ClusterError, DEADLINE, Kind, MANAGER, ROLE_LABEL, STATE_ANNOTATION, STATE_ROLE,
 };
@@ -48,13 +49,14 @@ impl Cluster {
         original: &Deployment,
         action: &Action,
     ) -> Result<(), ClusterError> {
+        let (kind, _) = right_for(action);
         match action {
             Action::CreateState { accepted, state } => {
                 let body = json!({
                     "metadata": self.owned(&state_name(&original.name), STATE_ROLE, original, Some(state)),
                     "template": accepted.json(),
                 });
-                self.create(Kind::PodTemplate, namespace, body).await
+                self.create(kind, namespace, body).await
             }
             Action::WriteState {
                 resource_version,
@@ -73,10 +75,10 @@ impl Cluster {
                         .replace_accepted(namespace, original, &resource_version.0, state, accepted)
                         .await;
                 }
-                body["apiVersion"] = json!(Kind::PodTemplate.api_version());
-                body["kind"] = json!(Kind::PodTemplate.name());
+                body["apiVersion"] = json!(kind.api_version());
+                body["kind"] = json!(kind.name());
                 self.patch(
-                    Kind::PodTemplate,
+                    kind,
                     namespace,
                     &state_name(&original.name),
                     &Patch::Merge(body),
@@ -84,13 +86,8 @@ impl Cluster {
                 .await
             }
             Action::DeleteState { uid } => {
-                self.delete(
-                    Kind::PodTemplate,
-                    namespace,
-                    &state_name(&original.name),
-                    uid,
-                )
-                .await
+                self.delete(kind, namespace, &state_name(&original.name), uid)
+                    .await
             }
             Action::Pause {
                 name,
@@ -102,8 +99,7 @@ impl Cluster {
                     operations.push(test("/metadata/resourceVersion", json!(version.0)));
                 }
                 operations.push(put("/spec/paused", json!(true)));
-                self.patch_json(Kind::Deployment, namespace, name, operations)
-                    .await
+                self.patch_json(kind, namespace, name, operations).await
             }
             Action::Unpause {
                 name,
@@ -118,8 +114,7 @@ impl Cluster {
                         path: pointer("/spec/paused"),
                     }),
                 ];
-                self.patch_json(Kind::Deployment, namespace, name, operations)
-                    .await
+                self.patch_json(kind, namespace, name, operations).await
             }
             Action::CreateClone {
                 clone,
@@ -138,7 +133,7 @@ impl Cluster {
                         "template": template.json(),
                     },
                 });
-                self.create(Kind::Deployment, namespace, body).await
+                self.create(kind, namespace, body).await
             }
             Action::Scale {
                 clone,
@@ -151,22 +146,12 @@ impl Cluster {
                     test("/spec/replicas", json!(from)),
                     put("/spec/replicas", json!(to)),
                 ];
-                self.patch_json(
-                    Kind::Deployment,
-                    namespace,
-                    &clone.name(&original.name),
-                    operations,
-                )
-                .await
+                self.patch_json(kind, namespace, &clone.name(&original.name), operations)
+                    .await
             }
             Action::DeleteClone { clone, uid } => {
-                self.delete(
-                    Kind::Deployment,
-                    namespace,
-                    &clone.name(&original.name),
-                    uid,
-                )
-                .await
+                self.delete(kind, namespace, &clone.name(&original.name), uid)
+                    .await
             }
             Action::CreateReplicaSet {
                 name,
@@ -176,7 +161,7 @@ impl Cluster {
                 owner,
             } => {
                 let body = replica_set(name, hash.as_str(), template, rest, owner);
-                self.create(Kind::ReplicaSet, namespace, body).await
+                self.create(kind, namespace, body).await
             }
             Action::MoveReplicaSet {
                 name,
@@ -193,12 +178,9 @@ impl Cluster {
                     operations.push(test("/spec/replicas", json!(replicas)));
                 }
                 operations.push(put("/metadata/ownerReferences/0", owner_reference(to)));
-                self.patch_json(Kind::ReplicaSet, namespace, name, operations)
-                    .await
+                self.patch_json(kind, namespace, name, operations).await
             }
-            Action::DeleteReplicaSet { name, uid } => {
-                self.delete(Kind::ReplicaSet, namespace, name, uid).await
-            }
+            Action::DeleteReplicaSet { name, uid } => self.delete(kind, namespace, name, uid).await,
             Action::RaiseRevision {
                 name,
                 uid,
@@ -210,8 +192,7 @@ impl Cluster {
                     test(REVISION_PATH, json!(from.to_string())),
                     put(REVISION_PATH, json!(to.to_string())),
                 ];
-                self.patch_json(Kind::ReplicaSet, namespace, name, operations)
-                    .await
+                self.patch_json(kind, namespace, name, operations).await
             }
         }
     }

@@ -1,0 +1,91 @@
+//! The rights that Volery needs, derived from what it does: the shipped Role is held to them (design section 4,
+//! promise 10; case K57).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Kind;
+use crate::rollout::Action;
+
+/// A verb of Kubernetes' access rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verb {
+    /// `create`
+    Create,
+    /// `delete`; on ReplicaSets also needed to change their owner.
+    Delete,
+    /// `get`
+    Get,
+    /// `list`
+    List,
+    /// `patch`
+    Patch,
+    /// `watch`
+    Watch,
+}
+
+impl Verb {
+    /// As rules spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Delete => "delete",
+            Self::Get => "get",
+            Self::List => "list",
+            Self::Patch => "patch",
+            Self::Watch => "watch",
+        }
+    }
+}
+
+/// What a live look reads by name.
+pub(super) const READ_BY_NAME: [Kind; 2] = [Kind::Deployment, Kind::PodTemplate];
+
+/// Every kind of write there is.
+const WRITES: [(Kind, Verb); 9] = [
+    (Kind::Deployment, Verb::Create),
+    (Kind::Deployment, Verb::Patch),
+    (Kind::Deployment, Verb::Delete),
+    (Kind::ReplicaSet, Verb::Create),
+    (Kind::ReplicaSet, Verb::Patch),
+    (Kind::ReplicaSet, Verb::Delete),
+    (Kind::PodTemplate, Verb::Create),
+    (Kind::PodTemplate, Verb::Patch),
+    (Kind::PodTemplate, Verb::Delete),
+];
+
+/// The right that an action takes; one of the table's, or the Role would lack it.
+pub(super) fn right_for(action: &Action) -> (Kind, Verb) {
+    let right = match action {
+        Action::CreateState { .. } => (Kind::PodTemplate, Verb::Create),
+        Action::WriteState { .. } => (Kind::PodTemplate, Verb::Patch),
+        Action::DeleteState { .. } => (Kind::PodTemplate, Verb::Delete),
+        Action::CreateClone { .. } => (Kind::Deployment, Verb::Create),
+        Action::Pause { .. } | Action::Unpause { .. } | Action::Scale { .. } => {
+            (Kind::Deployment, Verb::Patch)
+        }
+        Action::DeleteClone { .. } => (Kind::Deployment, Verb::Delete),
+        Action::CreateReplicaSet { .. } => (Kind::ReplicaSet, Verb::Create),
+        Action::MoveReplicaSet { .. } | Action::RaiseRevision { .. } => {
+            (Kind::ReplicaSet, Verb::Patch)
+        }
+        Action::DeleteReplicaSet { .. } => (Kind::ReplicaSet, Verb::Delete),
+    };
+    debug_assert!(
+        WRITES.contains(&right),
+        "{right:?} is not in the table of rights"
+    );
+    right
+}
+
+/// All rights, by kind.
+pub fn rights() -> BTreeMap<Kind, BTreeSet<Verb>> {
+    let watched = Kind::ALL
+        .into_iter()
+        .flat_map(|kind| [(kind, Verb::List), (kind, Verb::Watch)]);
+    let read = READ_BY_NAME.into_iter().map(|kind| (kind, Verb::Get));
+    let mut rights: BTreeMap<Kind, BTreeSet<Verb>> = BTreeMap::new();
+    for (kind, verb) in watched.chain(read).chain(WRITES) {
+        rights.entry(kind).or_default().insert(verb);
+    }
+    rights
+}

@@ -1,0 +1,104 @@
+//! What the tree promises about itself.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use serde_yaml::Value;
+
+/// What the core must not reach for (design section 7): I/O, clocks, randomness, the cluster, the runtime.
+const IMPURE: &[&str] = &[
+    "kube::",
+    "k8s_openapi::",
+    "tokio",
+    "reqwest",
+    "tracing",
+    "std::fs",
+    "std::io",
+    "std::net",
+    "std::env",
+    "std::process",
+    "std::thread",
+    "Instant",
+    "SystemTime",
+    "jiff",
+    "rand",
+    "HashMap",
+    "HashSet",
+    "println!",
+    "crate::cluster",
+    "crate::daemon",
+    "async ",
+];
+
+#[test]
+fn the_core_is_pure() {
+    let mut found = Vec::new();
+    for file in sources(&root().join("src/rollout")) {
+        let text = std::fs::read_to_string(&file).unwrap();
+        for (number, line) in text.lines().enumerate() {
+            let code = line.split("//").next().unwrap_or_default();
+            for word in IMPURE.iter().filter(|word| code.contains(**word)) {
+                found.push(format!("{}:{}: {word}", file.display(), number + 1));
+            }
+        }
+    }
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+#[test]
+fn the_shipped_role_grants_exactly_what_the_code_needs() {
+    let text = std::fs::read_to_string(root().join("deploy/role.yaml")).unwrap();
+    let role: Value = serde_yaml::from_str(&text).unwrap();
+    let words = |value: &Value| -> Vec<String> {
+        value
+            .as_sequence()
+            .unwrap()
+            .iter()
+            .map(|word| word.as_str().unwrap().to_owned())
+            .collect()
+    };
+    let mut shipped: BTreeMap<(String, String), BTreeSet<String>> = BTreeMap::new();
+    for rule in role["rules"].as_sequence().unwrap() {
+        for group in words(&rule["apiGroups"]) {
+            for resource in words(&rule["resources"]) {
+                shipped
+                    .entry((group.clone(), resource))
+                    .or_default()
+                    .extend(words(&rule["verbs"]));
+            }
+        }
+    }
+    let needed: BTreeMap<(String, String), BTreeSet<String>> = volery::cluster::rights()
+        .into_iter()
+        .map(|(kind, verbs)| {
+            let resource = (kind.group().to_owned(), kind.plural().to_owned());
+            (
+                resource,
+                verbs
+                    .into_iter()
+                    .map(|verb| verb.name().to_owned())
+                    .collect(),
+            )
+        })
+        .collect();
+    assert_eq!(shipped, needed);
+}
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in folder.read_dir().unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.extend(sources(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    assert!(!files.is_empty(), "{} holds no source", folder.display());
+    files
+}
