@@ -17,7 +17,9 @@ pub(super) struct Clock {
 impl Clock {
     /// A clock that starts now.
     pub(super) fn start() -> Self {
-        Self { start: Instant::now() }
+        Self {
+            start: Instant::now(),
+        }
     }
 
     /// The present moment.
@@ -42,7 +44,9 @@ impl Clock {
 
     /// The moment `later` from now as an API timestamp.
     pub(super) fn timestamp_in(self, later: Duration) -> String {
-        let seconds = self.seconds().saturating_add(i64::try_from(later.as_secs()).unwrap_or(i64::MAX));
+        let seconds = self
+            .seconds()
+            .saturating_add(i64::try_from(later.as_secs()).unwrap_or(i64::MAX));
         let moment = Timestamp::UNIX_EPOCH.saturating_add(SignedDuration::from_secs(seconds));
         moment.map_or_else(|_| String::new(), |moment| moment.to_string())
     }
@@ -50,5 +54,8 @@ impl Clock {
 
 /// Seconds since the Unix epoch of an API timestamp.
 pub(super) fn seconds_of(timestamp: &str) -> Option<i64> {
-    timestamp.parse::<Timestamp>().ok().map(Timestamp::as_second)
+    timestamp
+        .parse::<Timestamp>()
+        .ok()
+        .map(Timestamp::as_second)
 }

@@ -55,7 +55,10 @@ fn deployment(spec: &mut Map<String, Value>) {
         or(strategy, "type", || json!("RollingUpdate"));
         if strategy.get("type").and_then(Value::as_str) == Some("RollingUpdate") {
             or(strategy, "rollingUpdate", || json!({}));
-            if let Some(rolling) = strategy.get_mut("rollingUpdate").and_then(Value::as_object_mut) {
+            if let Some(rolling) = strategy
+                .get_mut("rollingUpdate")
+                .and_then(Value::as_object_mut)
+            {
                 or(rolling, "maxUnavailable", || json!("25%"));
                 or(rolling, "maxSurge", || json!("25%"));
             }
@@ -95,7 +98,10 @@ fn pod_spec(spec: &mut Map<String, Value>) {
 }
 
 /// The objects of a list.
-fn members<'a>(map: &'a mut Map<String, Value>, list: &str) -> impl Iterator<Item = &'a mut Map<String, Value>> {
+fn members<'a>(
+    map: &'a mut Map<String, Value>,
+    list: &str,
+) -> impl Iterator<Item = &'a mut Map<String, Value>> {
     map.get_mut(list)
         .and_then(Value::as_array_mut)
         .into_iter()
@@ -104,9 +110,18 @@ fn members<'a>(map: &'a mut Map<String, Value>, list: &str) -> impl Iterator<Ite
 }
 
 fn container(container: &mut Map<String, Value>) {
-    let latest = is_latest(container.get("image").and_then(Value::as_str).unwrap_or_default());
-    or(container, "imagePullPolicy", || json!(if latest { "Always" } else { "IfNotPresent" }));
-    or(container, "terminationMessagePath", || json!("/dev/termination-log"));
+    let latest = is_latest(
+        container
+            .get("image")
+            .and_then(Value::as_str)
+            .unwrap_or_default(),
+    );
+    or(container, "imagePullPolicy", || {
+        json!(if latest { "Always" } else { "IfNotPresent" })
+    });
+    or(container, "terminationMessagePath", || {
+        json!("/dev/termination-log")
+    });
     or(container, "terminationMessagePolicy", || json!("File"));
     or(container, "resources", || json!({}));
     for port in members(container, "ports") {
@@ -116,8 +131,10 @@ fn container(container: &mut Map<String, Value>) {
         if variable.get("value").and_then(Value::as_str) == Some("") {
             variable.remove("value");
         }
-        if let Some(field) =
-            variable.get_mut("valueFrom").and_then(|source| source.get_mut("fieldRef")).and_then(Value::as_object_mut)
+        if let Some(field) = variable
+            .get_mut("valueFrom")
+            .and_then(|source| source.get_mut("fieldRef"))
+            .and_then(Value::as_object_mut)
         {
             or(field, "apiVersion", || json!("v1"));
         }
@@ -157,8 +174,16 @@ fn is_latest(image: &str) -> bool {
 }
 
 /// Members that are empty maps only by not having been set.
-const OMITTED_WHEN_EMPTY: [&str; 8] =
-    ["labels", "annotations", "nodeSelector", "matchLabels", "limits", "requests", "data", "status"];
+const OMITTED_WHEN_EMPTY: [&str; 8] = [
+    "labels",
+    "annotations",
+    "nodeSelector",
+    "matchLabels",
+    "limits",
+    "requests",
+    "data",
+    "status",
+];
 
 /// Drops nulls, empty lists and those empty maps that Go's `omitempty` drops.
 fn drop_empty(value: &mut Value) {
@@ -215,7 +240,10 @@ pub(super) fn event_to_core(event: &mut Value) {
     }
 }
 
-fn rename(event: &mut Value, direction: impl Fn((&'static str, &'static str)) -> (&'static str, &'static str)) {
+fn rename(
+    event: &mut Value,
+    direction: impl Fn((&'static str, &'static str)) -> (&'static str, &'static str),
+) {
     if let Some(map) = event.as_object_mut() {
         for pair in EVENT_NAMES {
             let (from, to) = direction(pair);

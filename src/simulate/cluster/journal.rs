@@ -31,7 +31,10 @@ impl Verb {
     /// Whether the verb writes.
     #[must_use]
     pub const fn writes(self) -> bool {
-        matches!(self, Self::Create | Self::Replace | Self::Patch | Self::Delete)
+        matches!(
+            self,
+            Self::Create | Self::Replace | Self::Patch | Self::Delete
+        )
     }
 
     /// The verb as in RBAC rules and audit logs.
@@ -75,8 +78,21 @@ impl fmt::Display for Request {
             Part::Status => "/status",
             Part::Scale => "/scale",
         };
-        let Self { agent, verb, kind, namespace, name, .. } = self;
-        write!(formatter, "{} {agent} {} {}{part} {namespace}/{name}", Moment(self.at), verb.name(), kind.plural())
+        let Self {
+            agent,
+            verb,
+            kind,
+            namespace,
+            name,
+            ..
+        } = self;
+        write!(
+            formatter,
+            "{} {agent} {} {}{part} {namespace}/{name}",
+            Moment(self.at),
+            verb.name(),
+            kind.plural()
+        )
     }
 }
 
@@ -91,7 +107,12 @@ impl fmt::Display for Moment {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.0.as_secs();
         let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
-        write!(formatter, "{hours:02}:{minutes:02}:{:02}.{:03}", seconds % 60, self.0.subsec_millis())
+        write!(
+            formatter,
+            "{hours:02}:{minutes:02}:{:02}.{:03}",
+            seconds % 60,
+            self.0.subsec_millis()
+        )
     }
 }
 
@@ -172,17 +193,28 @@ impl Census {
         self.images.get(image).copied().unwrap_or_default()
     }
 
-    pub(super) fn take<'a>(at: Duration, namespace: &str, pods: impl Iterator<Item = &'a Object>) -> Self {
+    pub(super) fn take<'a>(
+        at: Duration,
+        namespace: &str,
+        pods: impl Iterator<Item = &'a Object>,
+    ) -> Self {
         let mut images: BTreeMap<String, Count> = BTreeMap::new();
         for pod in pods {
             let alive = pod.is_active();
-            images.entry(pod.image().to_owned()).or_default().add(Count {
-                alive: usize::from(alive),
-                ready: usize::from(alive && pod.is_ready()),
-                terminating: usize::from(pod.is_terminating()),
-            });
+            images
+                .entry(pod.image().to_owned())
+                .or_default()
+                .add(Count {
+                    alive: usize::from(alive),
+                    ready: usize::from(alive && pod.is_ready()),
+                    terminating: usize::from(pod.is_terminating()),
+                });
         }
-        Self { at, namespace: namespace.to_owned(), images }
+        Self {
+            at,
+            namespace: namespace.to_owned(),
+            images,
+        }
     }
 }
 
@@ -203,17 +235,33 @@ impl Journal {
     /// How many pods were started in a namespace, of an image.
     #[must_use]
     pub fn starts(&self, namespace: &str, image: &str) -> usize {
-        self.turns(namespace, Turn::Started).filter(|turn| turn.image == image).count()
+        self.turns(namespace, Turn::Started)
+            .filter(|turn| turn.image == image)
+            .count()
     }
 
     /// The turns of one sort in a namespace.
-    pub fn turns<'a>(&'a self, namespace: &'a str, turn: Turn) -> impl Iterator<Item = &'a PodTurn> {
-        self.pods.iter().filter(move |pod| pod.namespace == namespace && pod.turn == turn)
+    pub fn turns<'a>(
+        &'a self,
+        namespace: &'a str,
+        turn: Turn,
+    ) -> impl Iterator<Item = &'a PodTurn> {
+        self.pods
+            .iter()
+            .filter(move |pod| pod.namespace == namespace && pod.turn == turn)
     }
 
     /// The censuses of a namespace that held at some time since `since`, the one that held at `since` included.
-    pub fn censuses<'a>(&'a self, namespace: &'a str, since: Duration) -> impl Iterator<Item = &'a Census> {
-        let all = || self.census.iter().filter(move |census| census.namespace == namespace);
+    pub fn censuses<'a>(
+        &'a self,
+        namespace: &'a str,
+        since: Duration,
+    ) -> impl Iterator<Item = &'a Census> {
+        let all = || {
+            self.census
+                .iter()
+                .filter(move |census| census.namespace == namespace)
+        };
         let first = all().rposition_before(since);
         all().skip(first)
     }
@@ -221,13 +269,19 @@ impl Journal {
     /// The most pods alive in a namespace at any time since `since`.
     #[must_use]
     pub fn most_alive(&self, namespace: &str, since: Duration) -> usize {
-        self.censuses(namespace, since).map(|census| census.total().alive).max().unwrap_or_default()
+        self.censuses(namespace, since)
+            .map(|census| census.total().alive)
+            .max()
+            .unwrap_or_default()
     }
 
     /// The fewest pods ready in a namespace at any time since `since`.
     #[must_use]
     pub fn least_ready(&self, namespace: &str, since: Duration) -> usize {
-        self.censuses(namespace, since).map(|census| census.total().ready).min().unwrap_or_default()
+        self.censuses(namespace, since)
+            .map(|census| census.total().ready)
+            .min()
+            .unwrap_or_default()
     }
 
     /// The writes of one agent.
@@ -237,7 +291,9 @@ impl Journal {
 
     /// The requests of one agent.
     pub fn requests_by<'a>(&'a self, agent: &'a str) -> impl Iterator<Item = &'a Request> {
-        self.requests.iter().filter(move |request| request.agent == agent)
+        self.requests
+            .iter()
+            .filter(move |request| request.agent == agent)
     }
 
     pub(super) fn note_pod(&mut self, at: Duration, change: &Change) {
@@ -250,7 +306,11 @@ impl Journal {
             Occurrence::Modified => {
                 let was_ready = before.is_some_and(Object::is_ready);
                 if pod.is_ready() != was_ready {
-                    turns.push(if was_ready { Turn::Unready } else { Turn::Ready });
+                    turns.push(if was_ready {
+                        Turn::Unready
+                    } else {
+                        Turn::Ready
+                    });
                 }
                 if pod.is_terminating() && !before.is_some_and(Object::is_terminating) {
                     turns.push(Turn::Terminating);
@@ -268,7 +328,11 @@ impl Journal {
     }
 
     pub(super) fn note_census(&mut self, census: Census) {
-        let last = self.census.iter().rev().find(|last| last.namespace == census.namespace);
+        let last = self
+            .census
+            .iter()
+            .rev()
+            .find(|last| last.namespace == census.namespace);
         if last.is_none_or(|last| last.images != census.images) {
             self.census.push(census);
         }
@@ -283,6 +347,8 @@ trait Timeline {
 
 impl<'a, I: Iterator<Item = &'a Census>> Timeline for I {
     fn rposition_before(self, since: Duration) -> usize {
-        self.take_while(|census| census.at <= since).count().saturating_sub(1)
+        self.take_while(|census| census.at <= since)
+            .count()
+            .saturating_sub(1)
     }
 }

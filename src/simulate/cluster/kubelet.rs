@@ -76,7 +76,9 @@ pub(super) struct Behaviours {
 
 /// Reads a duration such as `300ms`, `2s` or `1m`.
 fn duration(text: &str) -> Option<Duration> {
-    let (number, unit) = text.trim().split_at(text.trim().find(|letter: char| !letter.is_ascii_digit())?);
+    let (number, unit) = text
+        .trim()
+        .split_at(text.trim().find(|letter: char| !letter.is_ascii_digit())?);
     let number: u64 = number.parse().ok()?;
     match unit {
         "ms" => Some(Duration::from_millis(number)),
@@ -89,9 +91,15 @@ fn duration(text: &str) -> Option<Duration> {
 fn conduct(shared: &Shared, pod: &Object) -> Conduct {
     let told = |name: &str| pod.annotation(name);
     let conduct = Conduct {
-        behaviour: told(BEHAVIOUR).and_then(Behaviour::named).unwrap_or_default(),
-        ready_after: told(READY_AFTER).and_then(duration).unwrap_or(shared.options.ready_after),
-        terminate_after: told(TERMINATE_AFTER).and_then(duration).unwrap_or(shared.options.terminate_after),
+        behaviour: told(BEHAVIOUR)
+            .and_then(Behaviour::named)
+            .unwrap_or_default(),
+        ready_after: told(READY_AFTER)
+            .and_then(duration)
+            .unwrap_or(shared.options.ready_after),
+        terminate_after: told(TERMINATE_AFTER)
+            .and_then(duration)
+            .unwrap_or(shared.options.terminate_after),
     };
     match &mut shared.lock().behaviours.direct {
         Some(direct) => direct(pod, conduct),
@@ -101,23 +109,27 @@ fn conduct(shared: &Shared, pod: &Object) -> Conduct {
 
 /// Runs all pods.
 pub(super) async fn run(shared: Arc<Shared>) {
-    let kubelet = Kubelet { api: Api::new(Arc::clone(&shared), "kubelet"), shared: Arc::clone(&shared) };
+    let kubelet = Kubelet {
+        api: Api::new(Arc::clone(&shared), "kubelet"),
+        shared: Arc::clone(&shared),
+    };
     let mut lives = JoinSet::new();
-    let mut bell = shared.bell();
     let mut seen = 0;
     loop {
-        bell.mark_unchanged();
+        let rung = shared.rung();
         let change = shared.lock().store.change(Kind::Pod, seen).cloned();
         let Some(change) = change else {
-            if bell.changed().await.is_err() {
-                return;
-            }
+            rung.await;
             while lives.try_join_next().is_some() {}
             continue;
         };
         seen += 1;
         let pod = &change.object;
-        let ends_now = pod.is_terminating() && !change.before.as_ref().is_some_and(|before| before.is_terminating());
+        let ends_now = pod.is_terminating()
+            && !change
+                .before
+                .as_ref()
+                .is_some_and(|before| before.is_terminating());
         match change.occurrence {
             Occurrence::Added => {
                 lives.spawn(kubelet.clone().live(Arc::clone(pod)));
@@ -140,23 +152,42 @@ impl Kubelet {
     /// A pod's life until it is told to end.
     async fn live(self, pod: Arc<Object>) {
         let conduct = conduct(&self.shared, &pod);
-        let start = self.shared.lock().store.random.duration(&self.shared.options.start_time);
+        let start = self
+            .shared
+            .lock()
+            .store
+            .random
+            .duration(&self.shared.options.start_time);
         sleep(start).await;
         if conduct.behaviour == Behaviour::Unschedulable {
             self.update(&pod, Part::Status, |pod| {
                 let now = self.shared.clock.timestamp();
-                set(pod, &["status", "conditions"], json!([{
-                    "type": "PodScheduled",
-                    "status": "False",
-                    "lastTransitionTime": now,
-                    "reason": "Unschedulable",
-                    "message": "0/3 nodes are available: 3 Insufficient cpu.",
-                }]));
+                set(
+                    pod,
+                    &["status", "conditions"],
+                    json!([{
+                        "type": "PodScheduled",
+                        "status": "False",
+                        "lastTransitionTime": now,
+                        "reason": "Unschedulable",
+                        "message": "0/3 nodes are available: 3 Insufficient cpu.",
+                    }]),
+                );
             });
             return;
         }
-        let node = format!("node-{}", 1 + self.shared.lock().store.random.below(self.shared.options.nodes.max(1)));
-        let placed = self.update(&pod, Part::Main, |pod| set(pod, &["spec", "nodeName"], json!(node)));
+        let node = format!(
+            "node-{}",
+            1 + self
+                .shared
+                .lock()
+                .store
+                .random
+                .below(self.shared.options.nodes.max(1))
+        );
+        let placed = self.update(&pod, Part::Main, |pod| {
+            set(pod, &["spec", "nodeName"], json!(node))
+        });
         if !placed {
             return;
         }
@@ -173,7 +204,13 @@ impl Kubelet {
             Behaviour::ImagePull => {
                 self.waiting(&pod, "Pending", 0, "ErrImagePull", "image not found");
                 sleep(FIRST_BACK_OFF).await;
-                self.waiting(&pod, "Pending", 0, "ImagePullBackOff", "Back-off pulling image");
+                self.waiting(
+                    &pod,
+                    "Pending",
+                    0,
+                    "ImagePullBackOff",
+                    "Back-off pulling image",
+                );
             }
             Behaviour::Unschedulable => {}
         }
@@ -184,7 +221,13 @@ impl Kubelet {
         let mut restarts = 0;
         while self.running(pod, restarts, Readiness::NotReady) {
             sleep(runs_for).await;
-            if !self.waiting(pod, "Running", restarts, "CrashLoopBackOff", "back-off restarting failed container") {
+            if !self.waiting(
+                pod,
+                "Running",
+                restarts,
+                "CrashLoopBackOff",
+                "back-off restarting failed container",
+            ) {
                 return;
             }
             sleep(back_off).await;
@@ -198,9 +241,15 @@ impl Kubelet {
         let grace = pod.number("/metadata/deletionGracePeriodSeconds");
         let longest = Duration::from_secs(u64::try_from(grace).unwrap_or_default());
         sleep(conduct(&self.shared, &pod).terminate_after.min(longest)).await;
-        let deletion = Deletion { uid: Some(pod.uid().to_owned()), grace: Some(0), ..Deletion::default() };
+        let deletion = Deletion {
+            uid: Some(pod.uid().to_owned()),
+            grace: Some(0),
+            ..Deletion::default()
+        };
         // Somebody else may have ended it by force meanwhile.
-        let _ = self.api.write_now(Kind::Pod, &pod.key(), Part::Main, Write::Delete(deletion));
+        let _ = self
+            .api
+            .write_now(Kind::Pod, &pod.key(), Part::Main, Write::Delete(deletion));
     }
 
     fn running(&self, pod: &Object, restarts: u32, readiness: Readiness) -> bool {
@@ -215,24 +264,43 @@ impl Kubelet {
                 }
             }
             set(pod, &["status", "phase"], json!("Running"));
-            set(pod, &["status", "containerStatuses"], Value::Array(statuses));
+            set(
+                pod,
+                &["status", "containerStatuses"],
+                Value::Array(statuses),
+            );
             set_conditions(pod, readiness, &now);
         })
     }
 
-    fn waiting(&self, pod: &Object, phase: &str, restarts: u32, reason: &str, message: &str) -> bool {
+    fn waiting(
+        &self,
+        pod: &Object,
+        phase: &str,
+        restarts: u32,
+        reason: &str,
+        message: &str,
+    ) -> bool {
         let now = self.shared.clock.timestamp();
         self.update(pod, Part::Status, |pod| {
             let mut statuses = containers(pod, restarts, false);
             for status in &mut statuses {
-                set(status, &["state"], json!({"waiting": {"reason": reason, "message": message}}));
+                set(
+                    status,
+                    &["state"],
+                    json!({"waiting": {"reason": reason, "message": message}}),
+                );
                 set(status, &["started"], json!(false));
                 if phase == "Running" {
                     set(status, &["lastState"], exited(&now));
                 }
             }
             set(pod, &["status", "phase"], json!(phase));
-            set(pod, &["status", "containerStatuses"], Value::Array(statuses));
+            set(
+                pod,
+                &["status", "containerStatuses"],
+                Value::Array(statuses),
+            );
             set_conditions(pod, Readiness::NotReady, &now);
         })
     }
@@ -241,12 +309,16 @@ impl Kubelet {
     fn update(&self, pod: &Object, part: Part, change: impl FnOnce(&mut Value)) -> bool {
         let key: Key = pod.key();
         let current = self.shared.lock().store.find(Kind::Pod, &key).cloned();
-        let Some(current) = current.filter(|current| current.uid() == pod.uid() && current.is_active()) else {
+        let Some(current) =
+            current.filter(|current| current.uid() == pod.uid() && current.is_active())
+        else {
             return false;
         };
         let mut new = current.json().clone();
         change(&mut new);
-        self.api.write_now(Kind::Pod, &key, part, Write::Replace(new)).is_ok()
+        self.api
+            .write_now(Kind::Pod, &key, part, Write::Replace(new))
+            .is_ok()
     }
 }
 
@@ -284,8 +356,13 @@ fn set_conditions(pod: &mut Value, readiness: Readiness, now: &str) {
     let before = Object::new(pod.clone());
     let condition = |kind: &str, holds: bool| {
         let status = if holds { "True" } else { "False" };
-        let old = before.condition(kind).filter(|old| old.get("status").and_then(Value::as_str) == Some(status));
-        let since = old.and_then(|old| old.get("lastTransitionTime")).cloned().unwrap_or_else(|| json!(now));
+        let old = before
+            .condition(kind)
+            .filter(|old| old.get("status").and_then(Value::as_str) == Some(status));
+        let since = old
+            .and_then(|old| old.get("lastTransitionTime"))
+            .cloned()
+            .unwrap_or_else(|| json!(now));
         json!({"type": kind, "status": status, "lastTransitionTime": since})
     };
     let ready = readiness == Readiness::Ready;

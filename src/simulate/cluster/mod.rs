@@ -75,7 +75,10 @@ impl Lag {
     /// Always this late.
     #[must_use]
     pub const fn of(fixed: Duration) -> Self {
-        Self { fixed, jitter: Duration::ZERO }
+        Self {
+            fixed,
+            jitter: Duration::ZERO,
+        }
     }
 }
 
@@ -96,7 +99,12 @@ impl Lags {
     /// Every kind as late.
     #[must_use]
     pub const fn all(lag: Lag) -> Self {
-        Self { deployments: lag, replica_sets: lag, pods: lag, others: lag }
+        Self {
+            deployments: lag,
+            replica_sets: lag,
+            pods: lag,
+            others: lag,
+        }
     }
 
     const fn of(&self, kind: Kind) -> Lag {
@@ -109,7 +117,10 @@ impl Lags {
     }
 
     fn by_kind(&self) -> BTreeMap<Kind, Lag> {
-        Kind::ALL.into_iter().map(|kind| (kind, self.of(kind))).collect()
+        Kind::ALL
+            .into_iter()
+            .map(|kind| (kind, self.of(kind)))
+            .collect()
     }
 }
 
@@ -194,9 +205,10 @@ impl Lifeline {
 
     /// Waits until the client is dead; then its owner can be dropped and another one started.
     pub async fn cut_off(&self) {
-        let mut ended = self.life.watch();
-        // The sender lives in `self`, so waiting cannot fail.
-        let _ = ended.wait_for(|ended| *ended).await;
+        let ended = self.life.ended();
+        if !self.life.has_ended() {
+            ended.await;
+        }
     }
 }
 
@@ -218,7 +230,9 @@ impl<'a> Snapshot<'a> {
     /// One object.
     #[must_use]
     pub fn get(&self, kind: Kind, namespace: &str, name: &str) -> Option<&'a Object> {
-        self.store.find(kind, &Key::new(namespace, name)).map(Arc::as_ref)
+        self.store
+            .find(kind, &Key::new(namespace, name))
+            .map(Arc::as_ref)
     }
 }
 
@@ -243,7 +257,10 @@ impl Cluster {
         let mut tasks = JoinSet::new();
         controllers::start(&shared, &mut tasks);
         tasks.spawn(kubelet::run(Arc::clone(&shared)));
-        Self { shared, _running: Arc::new(Running { _tasks: tasks }) }
+        Self {
+            shared,
+            _running: Arc::new(Running { _tasks: tasks }),
+        }
     }
 
     /// A client named `agent`.
@@ -257,8 +274,11 @@ impl Cluster {
     pub fn client_with(&self, options: ClientOptions) -> (kube::Client, Lifeline) {
         let life = Arc::new(Life::of(options.dies_with_write));
         let namespace = options.namespace.clone();
-        let service =
-            Service { shared: Arc::clone(&self.shared), options: Arc::new(options), life: Arc::clone(&life) };
+        let service = Service {
+            shared: Arc::clone(&self.shared),
+            options: Arc::new(options),
+            life: Arc::clone(&life),
+        };
         (kube::Client::new(service, namespace), Lifeline { life })
     }
 
@@ -334,20 +354,35 @@ impl Cluster {
         self.change(|state| state.store.compact());
     }
 
-    /// Waits until nothing has changed for two seconds (leases and events apart), at most for `longest`.
+    /// Waits until nothing has changed for two seconds and as long as the controllers' caches are late (leases and
+    /// events apart), at most for `longest`.
     ///
     /// Returns whether it came to that.
     pub async fn settle(&self, longest: Duration) -> bool {
-        const QUIET: Duration = Duration::from_secs(2);
+        let late = self
+            .shared
+            .lock()
+            .lags
+            .values()
+            .map(|lag| lag.fixed + lag.jitter)
+            .max()
+            .unwrap_or_default();
+        let quiet = Duration::from_secs(2) + late;
         let end = self.elapsed() + longest;
         let last = || {
             let state = self.shared.lock();
             let changes = |write: &&Request| !matches!(write.kind, Kind::Lease | Kind::Event);
-            state.journal.writes.iter().rev().find(changes).map_or(Duration::ZERO, |write| write.at)
+            state
+                .journal
+                .writes
+                .iter()
+                .rev()
+                .find(changes)
+                .map_or(Duration::ZERO, |write| write.at)
         };
         let begun = self.elapsed();
         loop {
-            let quiet_at = last().max(begun) + QUIET;
+            let quiet_at = last().max(begun) + quiet;
             if self.elapsed() >= quiet_at {
                 return true;
             }

@@ -23,8 +23,14 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind, in a fixed order.
-    pub const ALL: [Self; 6] =
-        [Self::Deployment, Self::ReplicaSet, Self::Pod, Self::PodTemplate, Self::Event, Self::Lease];
+    pub const ALL: [Self; 6] = [
+        Self::Deployment,
+        Self::ReplicaSet,
+        Self::Pod,
+        Self::PodTemplate,
+        Self::Event,
+        Self::Lease,
+    ];
 
     /// The kind's name as in an object's `kind`.
     #[must_use]
@@ -67,7 +73,8 @@ impl Kind {
     pub(super) fn served_at(api_version: &str, plural: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| {
             kind.plural() == plural
-                && (kind.api_version() == api_version || (*kind == Self::Event && api_version == "v1"))
+                && (kind.api_version() == api_version
+                    || (*kind == Self::Event && api_version == "v1"))
         })
     }
 
@@ -111,7 +118,10 @@ impl Key {
     /// The key of `name` in `namespace`.
     #[must_use]
     pub fn new(namespace: &str, name: &str) -> Self {
-        Self { namespace: namespace.to_owned(), name: name.to_owned() }
+        Self {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
     }
 }
 
@@ -175,7 +185,9 @@ impl Object {
     /// Whether the value at a JSON pointer is `true`.
     #[must_use]
     pub fn is_set(&self, pointer: &str) -> bool {
-        self.at(pointer).and_then(Value::as_bool).unwrap_or_default()
+        self.at(pointer)
+            .and_then(Value::as_bool)
+            .unwrap_or_default()
     }
 
     /// `metadata.name`
@@ -205,7 +217,9 @@ impl Object {
     /// `metadata.resourceVersion` as the store counts it
     #[must_use]
     pub fn revision(&self) -> u64 {
-        self.text("/metadata/resourceVersion").parse().unwrap_or_default()
+        self.text("/metadata/resourceVersion")
+            .parse()
+            .unwrap_or_default()
     }
 
     /// `metadata.generation`
@@ -235,7 +249,11 @@ impl Object {
     /// A number of the status, for example `availableReplicas`; 0 when omitted.
     #[must_use]
     pub fn status(&self, field: &str) -> i64 {
-        self.0.get("status").and_then(|status| status.get(field)).and_then(Value::as_i64).unwrap_or_default()
+        self.0
+            .get("status")
+            .and_then(|status| status.get(field))
+            .and_then(Value::as_i64)
+            .unwrap_or_default()
     }
 
     /// `metadata.labels`
@@ -247,7 +265,9 @@ impl Object {
     /// One annotation.
     #[must_use]
     pub fn annotation(&self, name: &str) -> Option<&str> {
-        self.at("/metadata/annotations").and_then(|all| all.get(name)).and_then(Value::as_str)
+        self.at("/metadata/annotations")
+            .and_then(|all| all.get(name))
+            .and_then(Value::as_str)
     }
 
     /// Whether the object is being deleted.
@@ -261,7 +281,12 @@ impl Object {
     pub fn controller(&self) -> Option<Controller> {
         self.owners()
             .iter()
-            .find(|owner| owner.get("controller").and_then(Value::as_bool).unwrap_or_default())
+            .find(|owner| {
+                owner
+                    .get("controller")
+                    .and_then(Value::as_bool)
+                    .unwrap_or_default()
+            })
             .map(|owner| Controller {
                 kind: text_of(owner, "kind").to_owned(),
                 name: text_of(owner, "name").to_owned(),
@@ -272,13 +297,16 @@ impl Object {
     /// Whether `owner` is this object's controller.
     #[must_use]
     pub fn is_controlled_by(&self, owner: &Self) -> bool {
-        self.controller().is_some_and(|controller| controller.uid == owner.uid())
+        self.controller()
+            .is_some_and(|controller| controller.uid == owner.uid())
     }
 
     /// `metadata.ownerReferences`
     #[must_use]
     pub fn owners(&self) -> &[Value] {
-        self.at("/metadata/ownerReferences").and_then(Value::as_array).map_or(&[], Vec::as_slice)
+        self.at("/metadata/ownerReferences")
+            .and_then(Value::as_array)
+            .map_or(&[], Vec::as_slice)
     }
 
     /// `metadata.finalizers`
@@ -291,11 +319,15 @@ impl Object {
     /// The image of the first container, of a pod or of a pod template within a workload.
     #[must_use]
     pub fn image(&self) -> &str {
-        ["/spec/containers/0/image", "/spec/template/spec/containers/0/image", "/template/spec/containers/0/image"]
-            .into_iter()
-            .map(|pointer| self.text(pointer))
-            .find(|image| !image.is_empty())
-            .unwrap_or_default()
+        [
+            "/spec/containers/0/image",
+            "/spec/template/spec/containers/0/image",
+            "/template/spec/containers/0/image",
+        ]
+        .into_iter()
+        .map(|pointer| self.text(pointer))
+        .find(|image| !image.is_empty())
+        .unwrap_or_default()
     }
 
     /// The condition of a type in `status.conditions`.
@@ -310,7 +342,8 @@ impl Object {
     /// Whether a pod's Ready condition is true.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.condition("Ready").is_some_and(|condition| text_of(condition, "status") == "True")
+        self.condition("Ready")
+            .is_some_and(|condition| text_of(condition, "status") == "True")
     }
 
     /// Whether a pod counts as existing for its ReplicaSet: not terminating, not finished.
@@ -322,13 +355,18 @@ impl Object {
 
 /// The text of a member of a JSON object; empty when there is none.
 pub(super) fn text_of<'a>(value: &'a Value, member: &str) -> &'a str {
-    value.get(member).and_then(Value::as_str).unwrap_or_default()
+    value
+        .get(member)
+        .and_then(Value::as_str)
+        .unwrap_or_default()
 }
 
 /// Sets the value at a path of members, making objects on the way.
 pub(super) fn set(target: &mut Value, path: &[&str], value: Value) {
-    if let Some(map) = map_at(target, path.split_last().map_or(&[], |(_, parents)| parents))
-        && let Some(last) = path.last()
+    if let Some(map) = map_at(
+        target,
+        path.split_last().map_or(&[], |(_, parents)| parents),
+    ) && let Some(last) = path.last()
     {
         map.insert((*last).to_owned(), value);
     }
@@ -336,7 +374,9 @@ pub(super) fn set(target: &mut Value, path: &[&str], value: Value) {
 
 /// Removes the value at a path of members.
 pub(super) fn remove(target: &mut Value, path: &[&str]) {
-    let Some((last, parents)) = path.split_last() else { return };
+    let Some((last, parents)) = path.split_last() else {
+        return;
+    };
     let mut at = target;
     for member in parents {
         match at.get_mut(*member) {
@@ -350,13 +390,19 @@ pub(super) fn remove(target: &mut Value, path: &[&str]) {
 }
 
 /// The object at a path of members, made where it is missing.
-pub(super) fn map_at<'a>(target: &'a mut Value, path: &[&str]) -> Option<&'a mut Map<String, Value>> {
+pub(super) fn map_at<'a>(
+    target: &'a mut Value,
+    path: &[&str],
+) -> Option<&'a mut Map<String, Value>> {
     let mut at = target;
     for member in path {
         if !at.is_object() {
             *at = Value::Object(Map::new());
         }
-        at = at.as_object_mut()?.entry((*member).to_owned()).or_insert(Value::Null);
+        at = at
+            .as_object_mut()?
+            .entry((*member).to_owned())
+            .or_insert(Value::Null);
     }
     if !at.is_object() {
         *at = Value::Object(Map::new());

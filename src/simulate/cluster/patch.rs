@@ -22,7 +22,8 @@ impl Patch {
     /// 415 for a type that is not served (server-side apply among them), 400 for a body that is not JSON.
     pub(super) fn read(content_type: &str, body: &[u8]) -> Result<Self, Refusal> {
         let content = || {
-            serde_json::from_slice(body).map_err(|error| Refusal::bad_request(format!("error decoding patch: {error}")))
+            serde_json::from_slice(body)
+                .map_err(|error| Refusal::bad_request(format!("error decoding patch: {error}")))
         };
         match content_type.split(';').next().unwrap_or_default().trim() {
             "application/json-patch+json" => Ok(Self::Json(content()?)),
@@ -52,7 +53,8 @@ fn apply_operations(target: &mut Value, operations: &Value) -> Result<(), Refusa
         .map_err(|error| Refusal::bad_request(format!("error decoding patch: {error}")))?;
     for operation in &operations {
         if !tests_absence(target, operation) {
-            json_patch::patch(target, std::slice::from_ref(operation)).map_err(|_| Refusal::patch_failed())?;
+            json_patch::patch(target, std::slice::from_ref(operation))
+                .map_err(|_| Refusal::patch_failed())?;
         }
     }
     Ok(())
@@ -61,12 +63,16 @@ fn apply_operations(target: &mut Value, operations: &Value) -> Result<(), Refusa
 /// Whether an operation is a `test` for null on a member that is not there: the Go library that the real API server
 /// uses (evanphx/json-patch v4) lets it pass, RFC 6902 does not. It is how to test that a Deployment is not paused.
 fn tests_absence(target: &Value, operation: &json_patch::PatchOperation) -> bool {
-    let json_patch::PatchOperation::Test(test) = operation else { return false };
+    let json_patch::PatchOperation::Test(test) = operation else {
+        return false;
+    };
     if !test.value.is_null() {
         return false;
     }
     let path = test.path.as_str();
-    let Some((parent, _)) = path.rsplit_once('/') else { return false };
+    let Some((parent, _)) = path.rsplit_once('/') else {
+        return false;
+    };
     target.pointer(path).is_none() && target.pointer(parent).is_some_and(Value::is_object)
 }
 
@@ -90,7 +96,9 @@ fn merge_strategically(target: &mut Value, patch: &Value) {
     if !target.is_object() {
         *target = Value::Object(Map::new());
     }
-    let Some(map) = target.as_object_mut() else { return };
+    let Some(map) = target.as_object_mut() else {
+        return;
+    };
     if changes.get("$patch").and_then(Value::as_str) == Some("replace") {
         map.clear();
     }
@@ -101,7 +109,9 @@ fn merge_strategically(target: &mut Value, patch: &Value) {
         if change.is_null() {
             map.remove(name);
         } else if let (Some(key), Some(items)) = (merge_key(name), change.as_array()) {
-            let list = map.entry(name.clone()).or_insert_with(|| Value::Array(Vec::new()));
+            let list = map
+                .entry(name.clone())
+                .or_insert_with(|| Value::Array(Vec::new()));
             merge_list(list, key, items);
         } else {
             merge_strategically(map.entry(name.clone()).or_insert(Value::Null), change);
@@ -113,9 +123,13 @@ fn merge_list(list: &mut Value, key: &str, items: &[Value]) {
     if !list.is_array() {
         *list = Value::Array(Vec::new());
     }
-    let Some(list) = list.as_array_mut() else { return };
+    let Some(list) = list.as_array_mut() else {
+        return;
+    };
     for item in items {
-        let place = list.iter().position(|existing| existing.get(key) == item.get(key));
+        let place = list
+            .iter()
+            .position(|existing| existing.get(key) == item.get(key));
         let delete = item.get("$patch").and_then(Value::as_str) == Some("delete");
         match place.and_then(|place| list.get_mut(place).map(|existing| (place, existing))) {
             Some((place, _)) if delete => {

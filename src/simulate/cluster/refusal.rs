@@ -18,25 +18,41 @@ pub struct Refusal {
 
 impl Refusal {
     fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into() }
+        Self {
+            code,
+            reason,
+            message: message.into(),
+        }
     }
 
     /// 404: no such object.
     #[must_use]
     pub fn not_found(kind: Kind, name: &str) -> Self {
-        Self::new(404, "NotFound", format!("{} \"{name}\" not found", kind.resource()))
+        Self::new(
+            404,
+            "NotFound",
+            format!("{} \"{name}\" not found", kind.resource()),
+        )
     }
 
     /// 404: a path that the server does not serve.
     #[must_use]
     pub fn no_such_path() -> Self {
-        Self::new(404, "NotFound", "the server could not find the requested resource")
+        Self::new(
+            404,
+            "NotFound",
+            "the server could not find the requested resource",
+        )
     }
 
     /// 409: the name is taken.
     #[must_use]
     pub fn already_exists(kind: Kind, name: &str) -> Self {
-        Self::new(409, "AlreadyExists", format!("{} \"{name}\" already exists", kind.resource()))
+        Self::new(
+            409,
+            "AlreadyExists",
+            format!("{} \"{name}\" already exists", kind.resource()),
+        )
     }
 
     /// 409: the write was based on another resourceVersion.
@@ -55,7 +71,10 @@ impl Refusal {
         Self::new(
             409,
             "Conflict",
-            format!("Operation cannot be fulfilled on {} \"{name}\": {cause}", kind.resource()),
+            format!(
+                "Operation cannot be fulfilled on {} \"{name}\": {cause}",
+                kind.resource()
+            ),
         )
     }
 
@@ -66,7 +85,11 @@ impl Refusal {
             Some((group, _)) => format!("{}.{group}", kind.name()),
             None => kind.name().to_owned(),
         };
-        Self::new(422, "Invalid", format!("{group} \"{}\" is invalid: {cause}", key.name))
+        Self::new(
+            422,
+            "Invalid",
+            format!("{group} \"{}\" is invalid: {cause}", key.name),
+        )
     }
 
     /// 422: a JSON patch that cannot be applied, a failed `test` among them.
@@ -74,7 +97,11 @@ impl Refusal {
     /// The real server keeps the failed operation to itself, too.
     #[must_use]
     pub fn patch_failed() -> Self {
-        Self::new(422, "Invalid", "the server rejected our request due to an error in our request")
+        Self::new(
+            422,
+            "Invalid",
+            "the server rejected our request due to an error in our request",
+        )
     }
 
     /// 400: a request that cannot be read.
@@ -86,13 +113,21 @@ impl Refusal {
     /// 405: a verb that is not served here.
     #[must_use]
     pub fn method_not_allowed() -> Self {
-        Self::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+        Self::new(
+            405,
+            "MethodNotAllowed",
+            "the server does not allow this method on the requested resource",
+        )
     }
 
     /// 410: a watch from a resourceVersion that is no longer kept.
     #[must_use]
     pub fn expired(asked: u64, oldest: u64) -> Self {
-        Self::new(410, "Expired", format!("too old resource version: {asked} ({oldest})"))
+        Self::new(
+            410,
+            "Expired",
+            format!("too old resource version: {asked} ({oldest})"),
+        )
     }
 
     /// 415: a patch type that is not served here.
@@ -118,13 +153,21 @@ impl Refusal {
     /// 500: a fault of the server.
     #[must_use]
     pub fn internal_error() -> Self {
-        Self::new(500, "InternalError", "Internal error occurred: etcdserver: leader changed")
+        Self::new(
+            500,
+            "InternalError",
+            "Internal error occurred: etcdserver: leader changed",
+        )
     }
 
     /// 504: no answer in time.
     #[must_use]
     pub fn timeout() -> Self {
-        Self::new(504, "Timeout", "Timeout: request did not complete within the allotted timeout")
+        Self::new(
+            504,
+            "Timeout",
+            "Timeout: request did not complete within the allotted timeout",
+        )
     }
 
     /// Whether this says that the object does not exist.

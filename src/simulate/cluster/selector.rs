@@ -17,7 +17,9 @@ impl Requirement {
     fn holds(&self, value_of: impl Fn(&str) -> Option<String>) -> bool {
         match self {
             Self::In(name, values) => value_of(name).is_some_and(|value| values.contains(&value)),
-            Self::NotIn(name, values) => value_of(name).is_none_or(|value| !values.contains(&value)),
+            Self::NotIn(name, values) => {
+                value_of(name).is_none_or(|value| !values.contains(&value))
+            }
             Self::Exists(name) => value_of(name).is_some(),
             Self::Missing(name) => value_of(name).is_none(),
         }
@@ -34,25 +36,44 @@ pub(super) struct Selector {
 impl Selector {
     /// Reads `labelSelector` and `fieldSelector`.
     pub(super) fn read(labels: &str, fields: &str) -> Result<Self, Refusal> {
-        Ok(Self { labels: requirements(labels)?, fields: requirements(fields)? })
+        Ok(Self {
+            labels: requirements(labels)?,
+            fields: requirements(fields)?,
+        })
     }
 
     /// Whether an object is asked for.
     pub(super) fn matches(&self, object: &Object) -> bool {
-        self.labels.iter().all(|requirement| requirement.holds(|name| label(object.labels(), name)))
+        self.labels
+            .iter()
+            .all(|requirement| requirement.holds(|name| label(object.labels(), name)))
             && self.fields.iter().all(|requirement| {
                 // A field that is not set counts as the empty text.
-                requirement.holds(|name| Some(object.text(&format!("/{}", name.replace('.', "/"))).to_owned()))
+                requirement.holds(|name| {
+                    Some(
+                        object
+                            .text(&format!("/{}", name.replace('.', "/")))
+                            .to_owned(),
+                    )
+                })
             })
     }
 }
 
 fn label(labels: Option<&Map<String, Value>>, name: &str) -> Option<String> {
-    labels.and_then(|labels| labels.get(name)).and_then(Value::as_str).map(str::to_owned)
+    labels
+        .and_then(|labels| labels.get(name))
+        .and_then(Value::as_str)
+        .map(str::to_owned)
 }
 
 fn requirements(text: &str) -> Result<Vec<Requirement>, Refusal> {
-    split(text).into_iter().map(str::trim).filter(|part| !part.is_empty()).map(requirement).collect()
+    split(text)
+        .into_iter()
+        .map(str::trim)
+        .filter(|part| !part.is_empty())
+        .map(requirement)
+        .collect()
 }
 
 /// Splits at commas outside of parentheses.
@@ -99,23 +120,48 @@ fn set(text: &str) -> Result<Vec<String>, Refusal> {
         .trim()
         .strip_prefix('(')
         .and_then(|text| text.strip_suffix(')'))
-        .ok_or_else(|| Refusal::bad_request(format!("unable to parse requirement: found '{text}', expected: '('")))?;
-    Ok(inner.split(',').map(|value| value.trim().to_owned()).collect())
+        .ok_or_else(|| {
+            Refusal::bad_request(format!(
+                "unable to parse requirement: found '{text}', expected: '('"
+            ))
+        })?;
+    Ok(inner
+        .split(',')
+        .map(|value| value.trim().to_owned())
+        .collect())
 }
 
 /// Whether a `spec.selector` of a workload selects these labels. Like the controllers, an empty one selects nothing.
 pub(super) fn selects(selector: Option<&Value>, labels: Option<&Map<String, Value>>) -> bool {
     let requirements = of_spec(selector);
-    !requirements.is_empty() && requirements.iter().all(|requirement| requirement.holds(|name| label(labels, name)))
+    !requirements.is_empty()
+        && requirements
+            .iter()
+            .all(|requirement| requirement.holds(|name| label(labels, name)))
 }
 
 fn of_spec(selector: Option<&Value>) -> Vec<Requirement> {
     let mut requirements = Vec::new();
-    let Some(selector) = selector else { return requirements };
-    for (name, value) in selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten() {
-        requirements.push(Requirement::In(name.clone(), vec![value.as_str().unwrap_or_default().to_owned()]));
+    let Some(selector) = selector else {
+        return requirements;
+    };
+    for (name, value) in selector
+        .get("matchLabels")
+        .and_then(Value::as_object)
+        .into_iter()
+        .flatten()
+    {
+        requirements.push(Requirement::In(
+            name.clone(),
+            vec![value.as_str().unwrap_or_default().to_owned()],
+        ));
     }
-    for expression in selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten() {
+    for expression in selector
+        .get("matchExpressions")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+    {
         let name = text_of(expression, "key").to_owned();
         let values = expression
             .get("values")
@@ -140,7 +186,9 @@ pub(super) fn as_text(selector: Option<&Value>) -> String {
     of_spec(selector)
         .iter()
         .map(|requirement| match requirement {
-            Requirement::In(name, values) if values.len() == 1 => format!("{name}={}", values.join(",")),
+            Requirement::In(name, values) if values.len() == 1 => {
+                format!("{name}={}", values.join(","))
+            }
             Requirement::In(name, values) => format!("{name} in ({})", values.join(",")),
             Requirement::NotIn(name, values) => format!("{name} notin ({})", values.join(",")),
             Requirement::Exists(name) => name.clone(),

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::future::{self, Future};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -15,7 +15,8 @@ use http::header::CONTENT_TYPE;
 use http::{Method, Response};
 use kube::client::Body;
 use serde_json::{Value, json};
-use tokio::sync::watch;
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 
 use super::fault::Fault;
 use super::journal::{Request, Verb};
@@ -37,31 +38,39 @@ pub(super) struct Broken;
 pub(super) struct Life {
     /// Writes left; the last one is carried out and not answered.
     writes_left: AtomicU64,
-    ended: watch::Sender<bool>,
+    ended: AtomicBool,
+    bell: Notify,
 }
 
 impl Life {
     pub(super) fn of(writes: Option<u64>) -> Self {
-        Self { writes_left: AtomicU64::new(writes.unwrap_or(u64::MAX)), ended: watch::Sender::new(writes == Some(0)) }
+        Self {
+            writes_left: AtomicU64::new(writes.unwrap_or(u64::MAX)),
+            ended: AtomicBool::new(writes == Some(0)),
+            bell: Notify::new(),
+        }
     }
 
     pub(super) fn has_ended(&self) -> bool {
-        *self.ended.borrow()
+        self.ended.load(Ordering::Relaxed)
     }
 
     pub(super) fn end(&self) {
-        self.ended.send_replace(true);
+        self.ended.store(true, Ordering::Relaxed);
+        self.bell.notify_waiters();
     }
 
-    pub(super) fn watch(&self) -> watch::Receiver<bool> {
-        self.ended.subscribe()
+    /// Ends when the life does, if that is after this call.
+    pub(super) fn ended(&self) -> Notified<'_> {
+        self.bell.notified()
     }
 
     /// Notes a write that was carried out.
     fn note_write(&self) {
         let left = self.writes_left.load(Ordering::Relaxed);
         if left != u64::MAX {
-            self.writes_left.store(left.saturating_sub(1), Ordering::Relaxed);
+            self.writes_left
+                .store(left.saturating_sub(1), Ordering::Relaxed);
             if left <= 1 {
                 self.end();
             }
@@ -163,7 +172,11 @@ impl Target {
             Some("scale") if matches!(kind, Kind::Deployment | Kind::ReplicaSet) => Part::Scale,
             Some(_) => return None,
         };
-        let form = if kind == Kind::Event && api_version == "v1" { Form::CoreEvent } else { Form::Stored };
+        let form = if kind == Kind::Event && api_version == "v1" {
+            Form::CoreEvent
+        } else {
+            Form::Stored
+        };
         let query = uri
             .query()
             .unwrap_or_default()
@@ -171,7 +184,14 @@ impl Target {
             .filter_map(|pair| pair.split_once('='))
             .map(|(name, value)| (decode(name), decode(&value.replace('+', " "))))
             .collect();
-        Some(Self { kind, form, namespace, name, part, query })
+        Some(Self {
+            kind,
+            form,
+            namespace,
+            name,
+            part,
+            query,
+        })
     }
 
     fn asked(&self, name: &str) -> &str {
@@ -230,11 +250,18 @@ impl Service {
             return future::pending().await;
         }
         if parts.uri.path() == "/version" {
-            return Ok(whole(200, &json!({"major": "1", "minor": "36", "gitVersion": "v1.36.3", "gitCommit": "",
-                "gitTreeState": "clean", "buildDate": "", "goVersion": "", "compiler": "gc", "platform": "linux/amd64"})));
+            return Ok(whole(
+                200,
+                &json!({"major": "1", "minor": "36", "gitVersion": "v1.36.3", "gitCommit": "",
+                "gitTreeState": "clean", "buildDate": "", "goVersion": "", "compiler": "gc", "platform": "linux/amd64"}),
+            ));
         }
-        let Some(target) = Target::read(&parts.uri) else { return Ok(refused(&Refusal::no_such_path())) };
-        let Some(verb) = target.verb(&parts.method) else { return Ok(refused(&Refusal::method_not_allowed())) };
+        let Some(target) = Target::read(&parts.uri) else {
+            return Ok(refused(&Refusal::no_such_path()));
+        };
+        let Some(verb) = target.verb(&parts.method) else {
+            return Ok(refused(&Refusal::method_not_allowed()));
+        };
         let noted = Request {
             at: self.shared.clock.elapsed(),
             agent: self.options.agent.clone(),
@@ -254,7 +281,11 @@ impl Service {
             Fault::Hang => return future::pending().await,
             Fault::Break => return Err(Broken),
         }
-        let content_type = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let content_type = parts
+            .headers
+            .get(CONTENT_TYPE)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default();
         let response = self.serve(&target, &noted, content_type, &body);
         if verb.writes() && response.is_ok() {
             self.life.note_write();
@@ -280,7 +311,8 @@ impl Service {
         body: &[u8],
     ) -> Result<Response<Answer>, Refusal> {
         let read = || -> Result<Value, Refusal> {
-            serde_json::from_slice(body).map_err(|error| Refusal::bad_request(format!("cannot read the body: {error}")))
+            serde_json::from_slice(body)
+                .map_err(|error| Refusal::bad_request(format!("cannot read the body: {error}")))
         };
         match request.verb {
             Verb::Get => {
@@ -303,18 +335,35 @@ impl Service {
                 self.write(target, request, write, 200)
             }
             Verb::Delete => {
-                let options = if body.is_empty() { Value::Null } else { read()? };
-                self.write(target, request, Write::Delete(deletion(target, &options)?), 200)
+                let options = if body.is_empty() {
+                    Value::Null
+                } else {
+                    read()?
+                };
+                self.write(
+                    target,
+                    request,
+                    Write::Delete(deletion(target, &options)?),
+                    200,
+                )
             }
         }
     }
 
-    fn write(&self, target: &Target, request: &Request, write: Write, code: u16) -> Result<Response<Answer>, Refusal> {
+    fn write(
+        &self,
+        target: &Target,
+        request: &Request,
+        write: Write,
+        code: u16,
+    ) -> Result<Response<Answer>, Refusal> {
         Ok(match self.shared.carry_out(request, write)? {
             Outcome::Written(object) | Outcome::Deleted(Deleted::Terminating(object)) => {
                 whole(code, &shown(target, &object))
             }
-            Outcome::Deleted(Deleted::Gone(object)) if target.kind == Kind::Pod => whole(code, &shown(target, &object)),
+            Outcome::Deleted(Deleted::Gone(object)) if target.kind == Kind::Pod => {
+                whole(code, &shown(target, &object))
+            }
             Outcome::Deleted(Deleted::Gone(object)) => whole(
                 code,
                 &json!({
@@ -346,7 +395,11 @@ impl Service {
                 item
             })
             .collect();
-        let api_version = if target.form == Form::CoreEvent { "v1" } else { target.kind.api_version() };
+        let api_version = if target.form == Form::CoreEvent {
+            "v1"
+        } else {
+            target.kind.api_version()
+        };
         Ok(whole(
             200,
             &json!({
@@ -364,10 +417,18 @@ impl Service {
             form: target.form,
             namespace: target.namespace.clone(),
             selector: target.selector()?,
-            from: target.asked("resourceVersion").parse().ok().filter(|revision| *revision > 0),
+            from: target
+                .asked("resourceVersion")
+                .parse()
+                .ok()
+                .filter(|revision| *revision > 0),
             initial_events: target.asked("sendInitialEvents") == "true",
             bookmarks: target.asked("allowWatchBookmarks") == "true",
-            timeout: target.asked("timeoutSeconds").parse().ok().filter(|seconds| *seconds > 0),
+            timeout: target
+                .asked("timeoutSeconds")
+                .parse()
+                .ok()
+                .filter(|seconds| *seconds > 0),
         };
         let lag = self.options.lags.of(target.kind);
         let stream = watching::stream(Arc::clone(&self.shared), asked, lag, Arc::clone(&self.life));
@@ -376,7 +437,11 @@ impl Service {
 }
 
 fn shown(target: &Target, object: &Object) -> Value {
-    if target.part == Part::Scale { scale_of(object) } else { target.form.show(object) }
+    if target.part == Part::Scale {
+        scale_of(object)
+    } else {
+        target.form.show(object)
+    }
 }
 
 fn deletion(target: &Target, options: &Value) -> Result<Deletion, Refusal> {
@@ -388,10 +453,18 @@ fn deletion(target: &Target, options: &Value) -> Result<Deletion, Refusal> {
         "" | "Background" => Propagation::Background,
         "Foreground" => Propagation::Foreground,
         "Orphan" => Propagation::Orphan,
-        other => return Err(Refusal::bad_request(format!("unknown propagationPolicy {other}"))),
+        other => {
+            return Err(Refusal::bad_request(format!(
+                "unknown propagationPolicy {other}"
+            )));
+        }
     };
-    let precondition =
-        |name: &str| options.pointer(&format!("/preconditions/{name}")).and_then(Value::as_str).map(str::to_owned);
+    let precondition = |name: &str| {
+        options
+            .pointer(&format!("/preconditions/{name}"))
+            .and_then(Value::as_str)
+            .map(str::to_owned)
+    };
     Ok(Deletion {
         uid: precondition("uid"),
         resource_version: precondition("resourceVersion"),
@@ -410,7 +483,11 @@ fn whole(code: u16, body: &Value) -> Response<Answer> {
 
 fn respond(code: u16, body: Answer) -> Response<Answer> {
     let mut response = Response::new(body);
-    *response.status_mut() = http::StatusCode::from_u16(code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
-    response.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
+    *response.status_mut() =
+        http::StatusCode::from_u16(code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
+    response.headers_mut().insert(
+        CONTENT_TYPE,
+        http::HeaderValue::from_static("application/json"),
+    );
     response
 }

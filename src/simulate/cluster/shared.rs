@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::Value;
-use tokio::sync::watch;
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 use tokio::time::{Instant, sleep};
 
 use super::Options;
@@ -53,7 +54,8 @@ pub(super) enum Outcome {
 impl Outcome {
     pub(super) fn into_object(self) -> Arc<Object> {
         match self {
-            Self::Written(object) | Self::Deleted(Deleted::Gone(object) | Deleted::Terminating(object)) => object,
+            Self::Written(object)
+            | Self::Deleted(Deleted::Gone(object) | Deleted::Terminating(object)) => object,
         }
     }
 }
@@ -73,8 +75,9 @@ pub(super) struct Shared {
     state: Mutex<State>,
     pub(super) options: Options,
     pub(super) clock: Clock,
-    /// Moves whenever something changed for which somebody may be waiting.
-    beat: watch::Sender<u64>,
+    /// Rings whenever something changed for which somebody may be waiting. Not a watch channel: that one wakes in an
+    /// order left to chance, and the same seed is to give the same timeline.
+    bell: Notify,
 }
 
 impl Shared {
@@ -90,7 +93,12 @@ impl Shared {
             held: BTreeSet::new(),
             behaviours: Behaviours::default(),
         };
-        Self { state: Mutex::new(state), options, clock, beat: watch::Sender::new(0) }
+        Self {
+            state: Mutex::new(state),
+            options,
+            clock,
+            bell: Notify::new(),
+        }
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
@@ -100,16 +108,21 @@ impl Shared {
 
     /// Wakes everybody who waits for a change.
     pub(super) fn ring(&self) {
-        self.beat.send_modify(|beats| *beats = beats.wrapping_add(1));
+        self.bell.notify_waiters();
     }
 
-    pub(super) fn bell(&self) -> watch::Receiver<u64> {
-        self.beat.subscribe()
+    /// Ends with the next change after this call, waited for or not.
+    pub(super) fn rung(&self) -> Notified<'_> {
+        self.bell.notified()
     }
 
     /// Waits as long as a request takes one way.
     pub(super) async fn travel(&self) {
-        let way = self.lock().store.random.duration(&self.options.request_time);
+        let way = self
+            .lock()
+            .store
+            .random
+            .duration(&self.options.request_time);
         if !way.is_zero() {
             sleep(way).await;
         }
@@ -119,7 +132,9 @@ impl Shared {
     pub(super) fn shown_at(&self, kind: Kind, lag: Lag, change: &Change) -> Instant {
         let jitter = u64::try_from(lag.jitter.as_millis()).unwrap_or(u64::MAX);
         let dice = scramble(self.options.seed ^ scramble(change.revision) ^ scramble(kind as u64));
-        let extra = dice.checked_rem(jitter.saturating_add(1)).unwrap_or_default();
+        let extra = dice
+            .checked_rem(jitter.saturating_add(1))
+            .unwrap_or_default();
         change.at + lag.fixed + Duration::from_millis(extra)
     }
 
@@ -127,7 +142,10 @@ impl Shared {
     pub(super) fn receive(&self, request: &Request) -> Fault {
         let mut state = self.lock();
         state.journal.requests.push(request.clone());
-        state.intercept.as_mut().map_or(Fault::None, |intercept| intercept(request))
+        state
+            .intercept
+            .as_mut()
+            .map_or(Fault::None, |intercept| intercept(request))
     }
 
     /// Carries a write out.
@@ -137,31 +155,64 @@ impl Shared {
         let (kind, key) = (request.kind, Key::new(&request.namespace, &request.name));
         let before = state.store.revision();
         let outcome = match write {
-            Write::Create(object) => state.store.create(kind, &request.namespace, object).map(Outcome::Written),
-            Write::Replace(object) => state.store.replace(kind, &key, request.part, object).map(Outcome::Written),
-            Write::Patch(patch) => state.store.patch(kind, &key, request.part, &patch).map(Outcome::Written),
-            Write::Delete(deletion) => state.store.delete(kind, &key, &deletion).map(Outcome::Deleted),
+            Write::Create(object) => state
+                .store
+                .create(kind, &request.namespace, object)
+                .map(Outcome::Written),
+            Write::Replace(object) => state
+                .store
+                .replace(kind, &key, request.part, object)
+                .map(Outcome::Written),
+            Write::Patch(patch) => state
+                .store
+                .patch(kind, &key, request.part, &patch)
+                .map(Outcome::Written),
+            Write::Delete(deletion) => state
+                .store
+                .delete(kind, &key, &deletion)
+                .map(Outcome::Deleted),
         }?;
         if state.store.revision() == before {
             return Ok(outcome);
         }
         let mut written = request.clone();
         if written.name.is_empty() {
-            outcome.clone().into_object().name().clone_into(&mut written.name);
+            outcome
+                .clone()
+                .into_object()
+                .name()
+                .clone_into(&mut written.name);
         }
         state.journal.writes.push(written.clone());
         let index = state.store.changes_after(kind, before);
-        if let Some(change) = state.store.change(kind, index).filter(|_| kind == Kind::Pod).cloned() {
+        if let Some(change) = state
+            .store
+            .change(kind, index)
+            .filter(|_| kind == Kind::Pod)
+            .cloned()
+        {
             let at = self.clock.elapsed();
             state.journal.note_pod(at, &change);
             let counted = change.occurrence != Occurrence::Modified
                 || change.before.as_ref().is_none_or(|before| {
-                    (before.is_active(), before.is_ready(), before.is_terminating())
-                        != (change.object.is_active(), change.object.is_ready(), change.object.is_terminating())
+                    (
+                        before.is_active(),
+                        before.is_ready(),
+                        before.is_terminating(),
+                    ) != (
+                        change.object.is_active(),
+                        change.object.is_ready(),
+                        change.object.is_terminating(),
+                    )
                 });
             if counted {
-                let pods = state.store.within(Kind::Pod, &request.namespace).map(Arc::as_ref);
-                state.journal.note_census(Census::take(at, &request.namespace, pods));
+                let pods = state
+                    .store
+                    .within(Kind::Pod, &request.namespace)
+                    .map(Arc::as_ref);
+                state
+                    .journal
+                    .note_census(Census::take(at, &request.namespace, pods));
             }
         }
         let snapshot = Snapshot::new(&state.store);
@@ -206,17 +257,27 @@ impl Api {
 
     pub(super) async fn get(&self, kind: Kind, key: &Key) -> Result<Arc<Object>, Refusal> {
         self.shared.travel().await;
-        let fault = self.shared.receive(&self.request(Verb::Get, kind, key, Part::Main));
+        let fault = self
+            .shared
+            .receive(&self.request(Verb::Get, kind, key, Part::Main));
         let found = match fault {
             Fault::None => self.shared.lock().store.get(kind, key),
             Fault::Refuse(refusal) => Err(refusal),
-            Fault::Hang | Fault::ApplyThenHang | Fault::ApplyThenBreak | Fault::Break => Err(Refusal::timeout()),
+            Fault::Hang | Fault::ApplyThenHang | Fault::ApplyThenBreak | Fault::Break => {
+                Err(Refusal::timeout())
+            }
         };
         self.shared.travel().await;
         found
     }
 
-    async fn write(&self, kind: Kind, key: &Key, part: Part, write: Write) -> Result<Arc<Object>, Refusal> {
+    async fn write(
+        &self,
+        kind: Kind,
+        key: &Key,
+        part: Part,
+        write: Write,
+    ) -> Result<Arc<Object>, Refusal> {
         self.shared.travel().await;
         let outcome = self.write_now(kind, key, part, write);
         self.shared.travel().await;
@@ -224,10 +285,19 @@ impl Api {
     }
 
     /// A write that takes no time.
-    pub(super) fn write_now(&self, kind: Kind, key: &Key, part: Part, write: Write) -> Result<Arc<Object>, Refusal> {
+    pub(super) fn write_now(
+        &self,
+        kind: Kind,
+        key: &Key,
+        part: Part,
+        write: Write,
+    ) -> Result<Arc<Object>, Refusal> {
         let request = self.request(write.verb(), kind, key, part);
         match self.shared.receive(&request) {
-            Fault::None => self.shared.carry_out(&request, write).map(Outcome::into_object),
+            Fault::None => self
+                .shared
+                .carry_out(&request, write)
+                .map(Outcome::into_object),
             Fault::Refuse(refusal) => Err(refusal),
             Fault::ApplyThenHang | Fault::ApplyThenBreak => {
                 self.shared.carry_out(&request, write)?;
@@ -237,24 +307,62 @@ impl Api {
         }
     }
 
-    pub(super) async fn create(&self, kind: Kind, namespace: &str, object: Value) -> Result<Arc<Object>, Refusal> {
+    pub(super) async fn create(
+        &self,
+        kind: Kind,
+        namespace: &str,
+        object: Value,
+    ) -> Result<Arc<Object>, Refusal> {
         let name = Object::new(object.clone()).name().to_owned();
-        self.write(kind, &Key::new(namespace, &name), Part::Main, Write::Create(object)).await
+        self.write(
+            kind,
+            &Key::new(namespace, &name),
+            Part::Main,
+            Write::Create(object),
+        )
+        .await
     }
 
     pub(super) async fn update(&self, kind: Kind, object: &Object) -> Result<Arc<Object>, Refusal> {
-        self.write(kind, &object.key(), Part::Main, Write::Replace(object.json().clone())).await
+        self.write(
+            kind,
+            &object.key(),
+            Part::Main,
+            Write::Replace(object.json().clone()),
+        )
+        .await
     }
 
-    pub(super) async fn update_status(&self, kind: Kind, object: &Object) -> Result<Arc<Object>, Refusal> {
-        self.write(kind, &object.key(), Part::Status, Write::Replace(object.json().clone())).await
+    pub(super) async fn update_status(
+        &self,
+        kind: Kind,
+        object: &Object,
+    ) -> Result<Arc<Object>, Refusal> {
+        self.write(
+            kind,
+            &object.key(),
+            Part::Status,
+            Write::Replace(object.json().clone()),
+        )
+        .await
     }
 
-    pub(super) async fn patch(&self, kind: Kind, key: &Key, patch: Patch) -> Result<Arc<Object>, Refusal> {
+    pub(super) async fn patch(
+        &self,
+        kind: Kind,
+        key: &Key,
+        patch: Patch,
+    ) -> Result<Arc<Object>, Refusal> {
         self.write(kind, key, Part::Main, Write::Patch(patch)).await
     }
 
-    pub(super) async fn delete(&self, kind: Kind, key: &Key, deletion: Deletion) -> Result<Arc<Object>, Refusal> {
-        self.write(kind, key, Part::Main, Write::Delete(deletion)).await
+    pub(super) async fn delete(
+        &self,
+        kind: Kind,
+        key: &Key,
+        deletion: Deletion,
+    ) -> Result<Arc<Object>, Refusal> {
+        self.write(kind, key, Part::Main, Write::Delete(deletion))
+            .await
     }
 }

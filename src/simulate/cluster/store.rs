@@ -108,7 +108,15 @@ pub(super) struct Store {
 impl Store {
     pub(super) fn new(clock: Clock, random: Random) -> Self {
         // A cluster in which things have happened before: nobody may take a small revision for a count.
-        Self { clock, random, revision: 1000, oldest: 0, breaks: 0, objects: BTreeMap::new(), history: BTreeMap::new() }
+        Self {
+            clock,
+            random,
+            revision: 1000,
+            oldest: 0,
+            breaks: 0,
+            objects: BTreeMap::new(),
+            history: BTreeMap::new(),
+        }
     }
 
     /// The newest revision.
@@ -137,17 +145,27 @@ impl Store {
     }
 
     pub(super) fn get(&self, kind: Kind, key: &Key) -> Result<Arc<Object>, Refusal> {
-        self.find(kind, key).cloned().ok_or_else(|| Refusal::not_found(kind, &key.name))
+        self.find(kind, key)
+            .cloned()
+            .ok_or_else(|| Refusal::not_found(kind, &key.name))
     }
 
     /// All objects of a kind, in order of namespace and name.
     pub(super) fn all(&self, kind: Kind) -> impl Iterator<Item = &Arc<Object>> {
-        self.objects.get(&kind).into_iter().flat_map(BTreeMap::values)
+        self.objects
+            .get(&kind)
+            .into_iter()
+            .flat_map(BTreeMap::values)
     }
 
     /// All objects of a kind in a namespace, in order of name.
-    pub(super) fn within<'a>(&'a self, kind: Kind, namespace: &'a str) -> impl Iterator<Item = &'a Arc<Object>> {
-        self.all(kind).filter(move |object| object.namespace() == namespace)
+    pub(super) fn within<'a>(
+        &'a self,
+        kind: Kind,
+        namespace: &'a str,
+    ) -> impl Iterator<Item = &'a Arc<Object>> {
+        self.all(kind)
+            .filter(move |object| object.namespace() == namespace)
     }
 
     /// The n-th change of a kind since the cluster began.
@@ -157,13 +175,27 @@ impl Store {
 
     /// The index of the first change of a kind after a revision.
     pub(super) fn changes_after(&self, kind: Kind, revision: u64) -> usize {
-        self.history.get(&kind).map_or(0, |changes| changes.partition_point(|change| change.revision <= revision))
+        self.history.get(&kind).map_or(0, |changes| {
+            changes.partition_point(|change| change.revision <= revision)
+        })
     }
 
     /// POST
-    pub(super) fn create(&mut self, kind: Kind, namespace: &str, mut object: Value) -> Result<Arc<Object>, Refusal> {
-        if !text_of(object.get("metadata").unwrap_or(&Value::Null), "resourceVersion").is_empty() {
-            return Err(Refusal::bad_request("resourceVersion should not be set on objects to be created"));
+    pub(super) fn create(
+        &mut self,
+        kind: Kind,
+        namespace: &str,
+        mut object: Value,
+    ) -> Result<Arc<Object>, Refusal> {
+        if !text_of(
+            object.get("metadata").unwrap_or(&Value::Null),
+            "resourceVersion",
+        )
+        .is_empty()
+        {
+            return Err(Refusal::bad_request(
+                "resourceVersion should not be set on objects to be created",
+            ));
         }
         let given = Object::new(object.clone());
         if !given.namespace().is_empty() && given.namespace() != namespace {
@@ -195,8 +227,15 @@ impl Store {
             metadata.insert("name".to_owned(), json!(name));
             metadata.insert("namespace".to_owned(), json!(namespace));
             metadata.insert("uid".to_owned(), json!(self.random.uid()));
-            metadata.insert("creationTimestamp".to_owned(), json!(self.clock.timestamp()));
-            for derived in ["deletionTimestamp", "deletionGracePeriodSeconds", "managedFields"] {
+            metadata.insert(
+                "creationTimestamp".to_owned(),
+                json!(self.clock.timestamp()),
+            );
+            for derived in [
+                "deletionTimestamp",
+                "deletionGracePeriodSeconds",
+                "managedFields",
+            ] {
                 metadata.remove(derived);
             }
             if generation_counts(kind) {
@@ -206,7 +245,11 @@ impl Store {
             }
         }
         if kind == Kind::Pod {
-            set(&mut object, &["status"], json!({"phase": "Pending", "qosClass": "BestEffort"}));
+            set(
+                &mut object,
+                &["status"],
+                json!({"phase": "Pending", "qosClass": "BestEffort"}),
+            );
         }
         defaults::fill(kind, &mut object);
         validate(kind, &key, &Object::new(object.clone()))?;
@@ -214,7 +257,13 @@ impl Store {
     }
 
     /// PUT
-    pub(super) fn replace(&mut self, kind: Kind, key: &Key, part: Part, new: Value) -> Result<Arc<Object>, Refusal> {
+    pub(super) fn replace(
+        &mut self,
+        kind: Kind,
+        key: &Key,
+        part: Part,
+        new: Value,
+    ) -> Result<Arc<Object>, Refusal> {
         let old = self.get(kind, key)?;
         if part == Part::Scale {
             return self.rescale(kind, key, &old, &new);
@@ -223,7 +272,13 @@ impl Store {
     }
 
     /// PATCH
-    pub(super) fn patch(&mut self, kind: Kind, key: &Key, part: Part, patch: &Patch) -> Result<Arc<Object>, Refusal> {
+    pub(super) fn patch(
+        &mut self,
+        kind: Kind,
+        key: &Key,
+        part: Part,
+        patch: &Patch,
+    ) -> Result<Arc<Object>, Refusal> {
         let old = self.get(kind, key)?;
         if part == Part::Scale {
             let scale = patch.apply(&scale_of(&old))?;
@@ -233,11 +288,21 @@ impl Store {
         self.update(kind, key, part, Via::Patch, &old, new)
     }
 
-    fn rescale(&mut self, kind: Kind, key: &Key, old: &Arc<Object>, scale: &Value) -> Result<Arc<Object>, Refusal> {
+    fn rescale(
+        &mut self,
+        kind: Kind,
+        key: &Key,
+        old: &Arc<Object>,
+        scale: &Value,
+    ) -> Result<Arc<Object>, Refusal> {
         let scale = Object::new(scale.clone());
         let mut new = old.json().clone();
         set(&mut new, &["spec", "replicas"], json!(scale.replicas()));
-        set(&mut new, &["metadata", "resourceVersion"], json!(scale.text("/metadata/resourceVersion")));
+        set(
+            &mut new,
+            &["metadata", "resourceVersion"],
+            json!(scale.text("/metadata/resourceVersion")),
+        );
         self.update(kind, key, Part::Main, Via::Put, old, new)
     }
 
@@ -263,9 +328,15 @@ impl Store {
                 Via::Put => Refusal::conflict(
                     kind,
                     &key.name,
-                    &format!("Precondition failed: UID in precondition: {}, UID in object meta: {}", given.uid(), old.uid()),
+                    &format!(
+                        "Precondition failed: UID in precondition: {}, UID in object meta: {}",
+                        given.uid(),
+                        old.uid()
+                    ),
                 ),
-                Via::Patch => Refusal::invalid(kind, key, "metadata.uid: Invalid value: field is immutable"),
+                Via::Patch => {
+                    Refusal::invalid(kind, key, "metadata.uid: Invalid value: field is immutable")
+                }
             });
         }
         let revision = given.text("/metadata/resourceVersion");
@@ -282,7 +353,11 @@ impl Store {
             validate(kind, key, &candidate)?;
             validate_update(kind, key, old, &candidate)?;
             if generation_moves(kind, old, &candidate) {
-                set(&mut new, &["metadata", "generation"], json!(old.generation() + 1));
+                set(
+                    &mut new,
+                    &["metadata", "generation"],
+                    json!(old.generation() + 1),
+                );
             }
         }
         let candidate = Object::new(new);
@@ -300,11 +375,20 @@ impl Store {
     }
 
     /// DELETE
-    pub(super) fn delete(&mut self, kind: Kind, key: &Key, deletion: &Deletion) -> Result<Deleted, Refusal> {
+    pub(super) fn delete(
+        &mut self,
+        kind: Kind,
+        key: &Key,
+        deletion: &Deletion,
+    ) -> Result<Deleted, Refusal> {
         let old = self.get(kind, key)?;
         for (name, wanted, actual) in [
             ("UID", deletion.uid.as_deref(), old.uid()),
-            ("ResourceVersion", deletion.resource_version.as_deref(), old.text("/metadata/resourceVersion")),
+            (
+                "ResourceVersion",
+                deletion.resource_version.as_deref(),
+                old.text("/metadata/resourceVersion"),
+            ),
         ] {
             if let Some(wanted) = wanted.filter(|wanted| *wanted != actual) {
                 return Err(Refusal::conflict(
@@ -318,7 +402,11 @@ impl Store {
             }
         }
         let mut new = old.json().clone();
-        let grace = if kind == Kind::Pod { pod_grace(&old, deletion.grace) } else { 0 };
+        let grace = if kind == Kind::Pod {
+            pod_grace(&old, deletion.grace)
+        } else {
+            0
+        };
         let finalizer = match deletion.propagation {
             Propagation::Background => None,
             Propagation::Foreground => Some(FOREGROUND),
@@ -327,7 +415,10 @@ impl Store {
         if let Some(finalizer) = finalizer.filter(|finalizer| !old.has_finalizer(finalizer))
             && !old.is_terminating()
             && let Some(metadata) = map_at(&mut new, &["metadata"])
-            && let Some(list) = metadata.entry("finalizers").or_insert_with(|| json!([])).as_array_mut()
+            && let Some(list) = metadata
+                .entry("finalizers")
+                .or_insert_with(|| json!([]))
+                .as_array_mut()
         {
             list.push(json!(finalizer));
         }
@@ -335,26 +426,52 @@ impl Store {
         if grace == 0 && !kept {
             return Ok(Deleted::Gone(self.forget(kind, key, &old)));
         }
-        let shorter = old.is_terminating() && grace < old.number("/metadata/deletionGracePeriodSeconds");
+        let shorter =
+            old.is_terminating() && grace < old.number("/metadata/deletionGracePeriodSeconds");
         if old.is_terminating() && !shorter {
             return Ok(Deleted::Terminating(old));
         }
         let seconds = u64::try_from(grace).unwrap_or_default();
         let end = self.clock.timestamp_in(Duration::from_secs(seconds));
         set(&mut new, &["metadata", "deletionTimestamp"], json!(end));
-        set(&mut new, &["metadata", "deletionGracePeriodSeconds"], json!(grace));
+        set(
+            &mut new,
+            &["metadata", "deletionGracePeriodSeconds"],
+            json!(grace),
+        );
         if old.generation() > 0 {
-            set(&mut new, &["metadata", "generation"], json!(old.generation() + 1));
+            set(
+                &mut new,
+                &["metadata", "generation"],
+                json!(old.generation() + 1),
+            );
         }
         Ok(Deleted::Terminating(self.record(kind, key, new, Some(old))))
     }
 
-    fn record(&mut self, kind: Kind, key: &Key, mut object: Value, before: Option<Arc<Object>>) -> Arc<Object> {
+    fn record(
+        &mut self,
+        kind: Kind,
+        key: &Key,
+        mut object: Value,
+        before: Option<Arc<Object>>,
+    ) -> Arc<Object> {
         self.revision += 1;
-        set(&mut object, &["metadata", "resourceVersion"], json!(self.revision.to_string()));
+        set(
+            &mut object,
+            &["metadata", "resourceVersion"],
+            json!(self.revision.to_string()),
+        );
         let object = Arc::new(Object::new(object));
-        self.objects.entry(kind).or_default().insert(key.clone(), Arc::clone(&object));
-        let occurrence = if before.is_some() { Occurrence::Modified } else { Occurrence::Added };
+        self.objects
+            .entry(kind)
+            .or_default()
+            .insert(key.clone(), Arc::clone(&object));
+        let occurrence = if before.is_some() {
+            Occurrence::Modified
+        } else {
+            Occurrence::Added
+        };
         self.remember(kind, occurrence, Arc::clone(&object), before);
         object
     }
@@ -363,14 +480,30 @@ impl Store {
         self.revision += 1;
         let before = self.objects.entry(kind).or_default().remove(key);
         let mut object = last.json().clone();
-        set(&mut object, &["metadata", "resourceVersion"], json!(self.revision.to_string()));
+        set(
+            &mut object,
+            &["metadata", "resourceVersion"],
+            json!(self.revision.to_string()),
+        );
         let object = Arc::new(Object::new(object));
         self.remember(kind, Occurrence::Deleted, Arc::clone(&object), before);
         object
     }
 
-    fn remember(&mut self, kind: Kind, occurrence: Occurrence, object: Arc<Object>, before: Option<Arc<Object>>) {
-        let change = Change { revision: self.revision, at: self.clock.now(), occurrence, object, before };
+    fn remember(
+        &mut self,
+        kind: Kind,
+        occurrence: Occurrence,
+        object: Arc<Object>,
+        before: Option<Arc<Object>>,
+    ) {
+        let change = Change {
+            revision: self.revision,
+            at: self.clock.now(),
+            occurrence,
+            object,
+            before,
+        };
         self.history.entry(kind).or_default().push(change);
     }
 }
@@ -397,7 +530,10 @@ pub(super) fn scale_of(object: &Object) -> Value {
 
 /// Whether objects of a kind have a generation.
 const fn generation_counts(kind: Kind) -> bool {
-    matches!(kind, Kind::Deployment | Kind::ReplicaSet | Kind::PodTemplate | Kind::Pod)
+    matches!(
+        kind,
+        Kind::Deployment | Kind::ReplicaSet | Kind::PodTemplate | Kind::Pod
+    )
 }
 
 /// Whether an update moves the generation: a change of the spec, for Deployments also of the annotations, because
@@ -451,15 +587,26 @@ fn keep_what_is_not_written(kind: Kind, part: Part, old: &Object, new: &mut Valu
 
 /// Seconds that a pod is given to end: none when it has not been scheduled or has finished.
 fn pod_grace(pod: &Object, asked: Option<i64>) -> i64 {
-    if pod.text("/spec/nodeName").is_empty() || matches!(pod.text("/status/phase"), "Succeeded" | "Failed") {
+    if pod.text("/spec/nodeName").is_empty()
+        || matches!(pod.text("/status/phase"), "Succeeded" | "Failed")
+    {
         return 0;
     }
-    asked.unwrap_or_else(|| pod.at("/spec/terminationGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(30)).max(0)
+    asked
+        .unwrap_or_else(|| {
+            pod.at("/spec/terminationGracePeriodSeconds")
+                .and_then(Value::as_i64)
+                .unwrap_or(30)
+        })
+        .max(0)
 }
 
 fn validate(kind: Kind, key: &Key, object: &Object) -> Result<(), Refusal> {
-    let controllers =
-        object.owners().iter().filter(|owner| owner.get("controller") == Some(&Value::Bool(true))).count();
+    let controllers = object
+        .owners()
+        .iter()
+        .filter(|owner| owner.get("controller") == Some(&Value::Bool(true)))
+        .count();
     if controllers > 1 {
         let cause = "metadata.ownerReferences: Invalid value: Only one reference can have Controller set to true";
         return Err(Refusal::invalid(kind, key, cause));
@@ -467,7 +614,9 @@ fn validate(kind: Kind, key: &Key, object: &Object) -> Result<(), Refusal> {
     for owner in object.owners() {
         for member in ["apiVersion", "kind", "name", "uid"] {
             if text_of(owner, member).is_empty() {
-                let cause = format!("metadata.ownerReferences.{member}: Invalid value: \"\": must not be empty");
+                let cause = format!(
+                    "metadata.ownerReferences.{member}: Invalid value: \"\": must not be empty"
+                );
                 return Err(Refusal::invalid(kind, key, &cause));
             }
         }
@@ -480,7 +629,9 @@ fn validate(kind: Kind, key: &Key, object: &Object) -> Result<(), Refusal> {
             );
             return Err(Refusal::invalid(kind, key, &cause));
         }
-        let labels = object.at("/spec/template/metadata/labels").and_then(Value::as_object);
+        let labels = object
+            .at("/spec/template/metadata/labels")
+            .and_then(Value::as_object);
         if !selector::selects(object.at("/spec/selector"), labels) {
             let cause = "spec.template.metadata.labels: Invalid value: `selector` does not match template `labels`";
             return Err(Refusal::invalid(kind, key, cause));
@@ -493,22 +644,38 @@ fn validate(kind: Kind, key: &Key, object: &Object) -> Result<(), Refusal> {
         Kind::Event | Kind::Lease => return Ok(()),
     };
     if object.at(containers).is_none() {
-        let cause = format!("{}: Required value", containers.trim_start_matches('/').replace('/', "."));
+        let cause = format!(
+            "{}: Required value",
+            containers.trim_start_matches('/').replace('/', ".")
+        );
         return Err(Refusal::invalid(kind, key, &cause));
     }
     Ok(())
 }
 
 fn validate_update(kind: Kind, key: &Key, old: &Object, new: &Object) -> Result<(), Refusal> {
-    if matches!(kind, Kind::Deployment | Kind::ReplicaSet) && old.at("/spec/selector") != new.at("/spec/selector") {
-        return Err(Refusal::invalid(kind, key, "spec.selector: Invalid value: field is immutable"));
+    if matches!(kind, Kind::Deployment | Kind::ReplicaSet)
+        && old.at("/spec/selector") != new.at("/spec/selector")
+    {
+        return Err(Refusal::invalid(
+            kind,
+            key,
+            "spec.selector: Invalid value: field is immutable",
+        ));
     }
     if old.is_terminating() {
         let finalizers = |object: &Object| {
-            object.at("/metadata/finalizers").and_then(Value::as_array).cloned().unwrap_or_default()
+            object
+                .at("/metadata/finalizers")
+                .and_then(Value::as_array)
+                .cloned()
+                .unwrap_or_default()
         };
         let before = finalizers(old);
-        if finalizers(new).iter().any(|finalizer| !before.contains(finalizer)) {
+        if finalizers(new)
+            .iter()
+            .any(|finalizer| !before.contains(finalizer))
+        {
             let cause = "metadata.finalizers: Forbidden: no new finalizers can be added if the object is being deleted";
             return Err(Refusal::invalid(kind, key, cause));
         }

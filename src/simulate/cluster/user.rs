@@ -42,13 +42,18 @@ impl Cluster {
     pub fn apply(&self, manifest: &Value) -> Result<Object, Refusal> {
         let object = Object::new(manifest.clone());
         let key = object.key();
-        let exists = self.look(|now| now.get(Kind::Deployment, &key.namespace, &key.name).is_some());
+        let exists = self.look(|now| {
+            now.get(Kind::Deployment, &key.namespace, &key.name)
+                .is_some()
+        });
         let write = if exists {
             Write::Patch(Patch::Strategic(manifest.clone()))
         } else {
             Write::Create(manifest.clone())
         };
-        self.as_user().write_now(Kind::Deployment, &key, Part::Main, write).map(Arc::unwrap_or_clone)
+        self.as_user()
+            .write_now(Kind::Deployment, &key, Part::Main, write)
+            .map(Arc::unwrap_or_clone)
     }
 
     /// Creates any object from its manifest, which names its kind and namespace.
@@ -60,16 +65,26 @@ impl Cluster {
             .ok_or_else(Refusal::no_such_path)?;
         let key = Object::new(manifest.clone()).key();
         let write = Write::Create(manifest.clone());
-        self.as_user().write_now(kind, &key, Part::Main, write).map(Arc::unwrap_or_clone)
+        self.as_user()
+            .write_now(kind, &key, Part::Main, write)
+            .map(Arc::unwrap_or_clone)
     }
 
     /// Patches any object.
     ///
     /// # Errors
     /// What the server refuses.
-    pub fn patch(&self, kind: Kind, namespace: &str, name: &str, patch: Patch) -> Result<Object, Refusal> {
+    pub fn patch(
+        &self,
+        kind: Kind,
+        namespace: &str,
+        name: &str,
+        patch: Patch,
+    ) -> Result<Object, Refusal> {
         let key = Key::new(namespace, name);
-        self.as_user().write_now(kind, &key, Part::Main, Write::Patch(patch)).map(Arc::unwrap_or_clone)
+        self.as_user()
+            .write_now(kind, &key, Part::Main, Write::Patch(patch))
+            .map(Arc::unwrap_or_clone)
     }
 
     /// Sets the image of a Deployment's container `worker`, as `kubectl set image` does.
@@ -98,17 +113,30 @@ impl Cluster {
     pub fn scale(&self, namespace: &str, name: &str, replicas: u32) -> Result<Object, Refusal> {
         let key = Key::new(namespace, name);
         let write = Write::Patch(Patch::Merge(json!({"spec": {"replicas": replicas}})));
-        self.as_user().write_now(Kind::Deployment, &key, Part::Scale, write).map(Arc::unwrap_or_clone)
+        self.as_user()
+            .write_now(Kind::Deployment, &key, Part::Scale, write)
+            .map(Arc::unwrap_or_clone)
     }
 
     /// Deletes any object.
     ///
     /// # Errors
     /// What the server refuses.
-    pub fn delete(&self, kind: Kind, namespace: &str, name: &str, propagation: Propagation) -> Result<(), Refusal> {
-        let deletion = Deletion { propagation, ..Deletion::default() };
+    pub fn delete(
+        &self,
+        kind: Kind,
+        namespace: &str,
+        name: &str,
+        propagation: Propagation,
+    ) -> Result<(), Refusal> {
+        let deletion = Deletion {
+            propagation,
+            ..Deletion::default()
+        };
         let key = Key::new(namespace, name);
-        self.as_user().write_now(kind, &key, Part::Main, Write::Delete(deletion)).map(drop)
+        self.as_user()
+            .write_now(kind, &key, Part::Main, Write::Delete(deletion))
+            .map(drop)
     }
 
     /// Moves a ReplicaSet to another owner in one JSON patch with a `test` on the old owner's uid (design, fact 2).
@@ -129,7 +157,12 @@ impl Cluster {
             {"op": "test", "path": "/metadata/ownerReferences/0/uid", "value": old},
             {"op": "replace", "path": "/metadata/ownerReferences/0", "value": owner},
         ]));
-        self.patch(Kind::ReplicaSet, replica_set.namespace(), replica_set.name(), patch)
+        self.patch(
+            Kind::ReplicaSet,
+            replica_set.namespace(),
+            replica_set.name(),
+            patch,
+        )
     }
 
     /// Counts a restart of every container of a pod, which stays as ready as it was.
@@ -138,10 +171,21 @@ impl Cluster {
     /// 404 when there is no such pod.
     pub fn restart_containers(&self, namespace: &str, pod: &str) -> Result<(), Refusal> {
         let key = Key::new(namespace, pod);
-        let mut now = self.shared.lock().store.get(Kind::Pod, &key)?.json().clone();
-        let statuses = now.pointer_mut("/status/containerStatuses").and_then(Value::as_array_mut);
+        let mut now = self
+            .shared
+            .lock()
+            .store
+            .get(Kind::Pod, &key)?
+            .json()
+            .clone();
+        let statuses = now
+            .pointer_mut("/status/containerStatuses")
+            .and_then(Value::as_array_mut);
         for status in statuses.into_iter().flatten() {
-            let count = status.get("restartCount").and_then(Value::as_u64).unwrap_or_default();
+            let count = status
+                .get("restartCount")
+                .and_then(Value::as_u64)
+                .unwrap_or_default();
             if let Some(status) = status.as_object_mut() {
                 status.insert("restartCount".to_owned(), json!(count + 1));
                 let exit = json!({"terminated": {"exitCode": 1, "reason": "Error"}});
@@ -149,6 +193,8 @@ impl Cluster {
             }
         }
         let kubelet = Api::new(Arc::clone(&self.shared), "kubelet");
-        kubelet.write_now(Kind::Pod, &key, Part::Status, Write::Replace(now)).map(drop)
+        kubelet
+            .write_now(Kind::Pod, &key, Part::Status, Write::Replace(now))
+            .map(drop)
     }
 }

@@ -8,7 +8,6 @@ use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use serde_json::{Value, json};
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::Lag;
@@ -39,7 +38,8 @@ pub(super) struct Asked {
 
 impl Asked {
     fn wants(&self, object: &Object) -> bool {
-        (self.namespace.is_empty() || object.namespace() == self.namespace) && self.selector.matches(object)
+        (self.namespace.is_empty() || object.namespace() == self.namespace)
+            && self.selector.matches(object)
     }
 }
 
@@ -47,10 +47,7 @@ struct Watching {
     shared: Arc<Shared>,
     asked: Asked,
     lag: Lag,
-    /// Kept so that the sender of `ended` lives as long as the watch.
     life: Arc<Life>,
-    ended: watch::Receiver<bool>,
-    bell: watch::Receiver<u64>,
     /// How often watches had been broken when this one began.
     breaks: u64,
     /// Lines to send before anything else.
@@ -73,17 +70,19 @@ enum Step {
 }
 
 /// The lines of a watch.
-pub(super) fn stream(shared: Arc<Shared>, asked: Asked, lag: Lag, life: Arc<Life>) -> BoxStream<'static, Bytes> {
+pub(super) fn stream(
+    shared: Arc<Shared>,
+    asked: Asked,
+    lag: Lag,
+    life: Arc<Life>,
+) -> BoxStream<'static, Bytes> {
     let now = shared.clock.now();
     let ends = now + asked.timeout.map_or(DEFAULT_TIMEOUT, Duration::from_secs);
-    let bell = shared.bell();
     let mut watching = Watching {
         shared,
         asked,
         lag,
-        ended: life.watch(),
         life,
-        bell,
         breaks: 0,
         ready: VecDeque::new(),
         next: 0,
@@ -93,7 +92,10 @@ pub(super) fn stream(shared: Arc<Shared>, asked: Asked, lag: Lag, life: Arc<Life
         over: false,
     };
     watching.begin();
-    stream::unfold(watching, |mut watching| async move { watching.line().await.map(|line| (line, watching)) }).boxed()
+    stream::unfold(watching, |mut watching| async move {
+        watching.line().await.map(|line| (line, watching))
+    })
+    .boxed()
 }
 
 impl Watching {
@@ -114,12 +116,17 @@ impl Watching {
         }
         self.next = store.changes_after(self.asked.kind, self.revision);
         if everything {
-            for object in store.all(self.asked.kind).filter(|object| self.asked.wants(object)) {
-                self.ready.push_back(line("ADDED", &self.asked.form.show(object)));
+            for object in store
+                .all(self.asked.kind)
+                .filter(|object| self.asked.wants(object))
+            {
+                self.ready
+                    .push_back(line("ADDED", &self.asked.form.show(object)));
             }
         }
         if self.asked.initial_events && self.asked.bookmarks {
-            self.ready.push_back(self.bookmark(&json!({"k8s.io/initial-events-end": "true"})));
+            self.ready
+                .push_back(self.bookmark(&json!({"k8s.io/initial-events-end": "true"})));
         }
     }
 
@@ -130,22 +137,30 @@ impl Watching {
 
     fn bookmark(&self, annotations: &Value) -> Bytes {
         let (kind, form) = (self.asked.kind, self.asked.form);
-        let api_version = if form == Form::CoreEvent { "v1" } else { kind.api_version() };
+        let api_version = if form == Form::CoreEvent {
+            "v1"
+        } else {
+            kind.api_version()
+        };
         let metadata = json!({
             "resourceVersion": self.revision.to_string(),
             "creationTimestamp": null,
             "annotations": annotations,
         });
-        line("BOOKMARK", &json!({"kind": kind.name(), "apiVersion": api_version, "metadata": metadata}))
+        line(
+            "BOOKMARK",
+            &json!({"kind": kind.name(), "apiVersion": api_version, "metadata": metadata}),
+        )
     }
 
     async fn line(&mut self) -> Option<Bytes> {
+        let (shared, life) = (Arc::clone(&self.shared), Arc::clone(&self.life));
         loop {
-            if self.life.has_ended() {
+            let (rung, ended) = (shared.rung(), life.ended());
+            if life.has_ended() {
                 // A client that was killed hears nothing any more, not even the end.
                 return std::future::pending().await;
             }
-            self.bell.mark_unchanged();
             match self.step() {
                 Step::Send(line) => return Some(line),
                 Step::Look => {}
@@ -154,9 +169,9 @@ impl Watching {
                     let due = due.map_or(self.ends, |due| due.min(self.ends));
                     tokio::select! {
                         biased;
-                        _ = self.ended.changed() => {}
+                        () = ended => {}
                         () = sleep_until(due) => {}
-                        _ = self.bell.changed() => {}
+                        () = rung => {}
                     }
                 }
             }
@@ -179,7 +194,10 @@ impl Watching {
                 self.fail(&refusal);
                 return Step::Look;
             }
-            (state.store.change(self.asked.kind, self.next).cloned(), state.store.revision())
+            (
+                state.store.change(self.asked.kind, self.next).cloned(),
+                state.store.revision(),
+            )
         };
         if let Some(change) = change {
             let due = self.shared.shown_at(self.asked.kind, self.lag, &change);
@@ -203,8 +221,12 @@ impl Watching {
 
     /// What a change is for somebody who sees only what the selector selects.
     fn tell(&self, change: &Change) -> Option<Bytes> {
-        let is_wanted = change.occurrence != Occurrence::Deleted && self.asked.wants(&change.object);
-        let was_wanted = change.before.as_ref().is_some_and(|before| self.asked.wants(before));
+        let is_wanted =
+            change.occurrence != Occurrence::Deleted && self.asked.wants(&change.object);
+        let was_wanted = change
+            .before
+            .as_ref()
+            .is_some_and(|before| self.asked.wants(before));
         let occurrence = match (was_wanted, is_wanted) {
             (false, true) => "ADDED",
             (true, true) => "MODIFIED",
@@ -216,5 +238,8 @@ impl Watching {
 }
 
 fn line(occurrence: &str, object: &Value) -> Bytes {
-    Bytes::from(format!("{}\n", json!({"type": occurrence, "object": object})))
+    Bytes::from(format!(
+        "{}\n",
+        json!({"type": occurrence, "object": object})
+    ))
 }

@@ -23,7 +23,11 @@ pub(super) struct Cache {
 impl Cache {
     /// The objects of a namespace, in order of name.
     pub(super) fn within(&self, namespace: &str) -> Vec<Arc<Object>> {
-        self.objects.values().filter(|object| object.namespace() == namespace).cloned().collect()
+        self.objects
+            .values()
+            .filter(|object| object.namespace() == namespace)
+            .cloned()
+            .collect()
     }
 }
 
@@ -37,11 +41,15 @@ pub(super) struct Caches {
 
 impl Caches {
     pub(super) fn deployments(&self) -> MutexGuard<'_, Cache> {
-        self.deployments.lock().unwrap_or_else(PoisonError::into_inner)
+        self.deployments
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn replica_sets(&self) -> MutexGuard<'_, Cache> {
-        self.replica_sets.lock().unwrap_or_else(PoisonError::into_inner)
+        self.replica_sets
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn pods(&self) -> MutexGuard<'_, Cache> {
@@ -61,7 +69,9 @@ impl Caches {
         if let Some(mut cache) = self.of(kind) {
             let key = change.object.key();
             match change.occurrence {
-                Occurrence::Added | Occurrence::Modified => cache.objects.insert(key, Arc::clone(&change.object)),
+                Occurrence::Added | Occurrence::Modified => {
+                    cache.objects.insert(key, Arc::clone(&change.object))
+                }
                 Occurrence::Deleted => cache.objects.remove(&key),
             };
             cache.revision = change.revision;
@@ -85,20 +95,22 @@ pub(super) async fn follow(
 
 /// Calls `see` with each change of a kind, in order, late as the lag says, and not while the kind is held.
 pub(super) async fn replay(shared: Arc<Shared>, kind: Kind, mut see: impl FnMut(&Change) + Send) {
-    let mut bell = shared.bell();
     let mut seen = 0;
     loop {
-        bell.mark_unchanged();
+        let rung = shared.rung();
         let next = {
             let state = shared.lock();
             let lag = state.lags.get(&kind).copied().unwrap_or_default();
             let held = state.held.contains(&kind);
-            state.store.change(kind, seen).filter(|_| !held).cloned().map(|change| (change, lag))
+            state
+                .store
+                .change(kind, seen)
+                .filter(|_| !held)
+                .cloned()
+                .map(|change| (change, lag))
         };
         let Some((change, lag)) = next else {
-            if bell.changed().await.is_err() {
-                return;
-            }
+            rung.await;
             continue;
         };
         let due = shared.shown_at(kind, lag, &change);

@@ -62,14 +62,21 @@ impl Sets {
 
 impl DeploymentController {
     pub(super) fn new(api: Api, caches: Arc<Caches>, clock: Clock) -> Self {
-        Self { api, caches, clock, queue: Queue::new(clock) }
+        Self {
+            api,
+            caches,
+            clock,
+            queue: Queue::new(clock),
+        }
     }
 
     pub(super) fn on_change(&self, kind: Kind, change: &Change) {
         match kind {
             Kind::Deployment => self.queue.add(change.object.key()),
             Kind::ReplicaSet => self.on_replica_set(change),
-            Kind::Pod if change.occurrence == Occurrence::Deleted => self.on_pod_gone(&change.object),
+            Kind::Pod if change.occurrence == Occurrence::Deleted => {
+                self.on_pod_gone(&change.object)
+            }
             Kind::Pod | Kind::PodTemplate | Kind::Event | Kind::Lease => {}
         }
     }
@@ -109,16 +116,31 @@ impl DeploymentController {
     }
 
     fn owner_of(&self, replica_set: &Object) -> Option<Arc<Object>> {
-        let owner = replica_set.controller().filter(|owner| owner.kind == Kind::Deployment.name())?;
+        let owner = replica_set
+            .controller()
+            .filter(|owner| owner.kind == Kind::Deployment.name())?;
         let key = Key::new(replica_set.namespace(), &owner.name);
-        self.caches.deployments().objects.get(&key).filter(|known| known.uid() == owner.uid).cloned()
+        self.caches
+            .deployments()
+            .objects
+            .get(&key)
+            .filter(|known| known.uid() == owner.uid)
+            .cloned()
     }
 
     /// Wakes a Deployment that recreates, once its last pod is gone.
     fn on_pod_gone(&self, pod: &Object) {
-        let Some(owner) = pod.controller() else { return };
+        let Some(owner) = pod.controller() else {
+            return;
+        };
         let key = Key::new(pod.namespace(), &owner.name);
-        let known = self.caches.replica_sets().objects.get(&key).filter(|known| known.uid() == owner.uid).cloned();
+        let known = self
+            .caches
+            .replica_sets()
+            .objects
+            .get(&key)
+            .filter(|known| known.uid() == owner.uid)
+            .cloned();
         if let Some(deployment) = known.and_then(|replica_set| self.owner_of(&replica_set))
             && deployment.text("/spec/strategy/type") == "Recreate"
         {
@@ -141,12 +163,16 @@ impl DeploymentController {
     /// `syncDeployment`
     async fn sync(&self, key: &Key) -> Result<(), Refusal> {
         let cached = self.caches.deployments().objects.get(key).cloned();
-        let Some(mut deployment) = cached.map(Arc::unwrap_or_clone) else { return Ok(()) };
+        let Some(mut deployment) = cached.map(Arc::unwrap_or_clone) else {
+            return Ok(());
+        };
         let replica_sets = self.claim(&deployment).await?;
         // As the real controller, from here on with the pods as they are now.
         let pods = self.pods_of(&replica_sets);
         if deployment.is_terminating() {
-            let sets = self.sets(&mut deployment, &replica_sets, IfMissing::Leave).await?;
+            let sets = self
+                .sets(&mut deployment, &replica_sets, IfMissing::Leave)
+                .await?;
             return self.sync_status(&mut deployment, &sets).await;
         }
         self.check_paused_condition(&mut deployment).await?;
@@ -176,13 +202,21 @@ impl DeploymentController {
                 Some(_) if deployment.is_terminating() => continue,
                 Some(_) => {
                     let patch = release_patch(&replica_set, deployment);
-                    self.api.patch(Kind::ReplicaSet, &replica_set.key(), patch).await.map(|_| false)
+                    self.api
+                        .patch(Kind::ReplicaSet, &replica_set.key(), patch)
+                        .await
+                        .map(|_| false)
                 }
-                None if !matches || deployment.is_terminating() || replica_set.is_terminating() => continue,
+                None if !matches || deployment.is_terminating() || replica_set.is_terminating() => {
+                    continue;
+                }
                 None => match may_adopt(&self.api, Kind::Deployment, deployment).await {
                     Ok(()) => {
                         let patch = adoption_patch(&replica_set, deployment, Kind::Deployment);
-                        self.api.patch(Kind::ReplicaSet, &replica_set.key(), patch).await.map(|_| true)
+                        self.api
+                            .patch(Kind::ReplicaSet, &replica_set.key(), patch)
+                            .await
+                            .map(|_| true)
                     }
                     Err(refusal) => Err(refusal),
                 },
@@ -200,10 +234,18 @@ impl DeploymentController {
     fn pods_of(&self, replica_sets: &[ReplicaSet]) -> Vec<Arc<Object>> {
         let cache = self.caches.pods();
         let is_ours = |pod: &Object| {
-            pod.controller()
-                .is_some_and(|owner| replica_sets.iter().any(|replica_set| replica_set.uid() == owner.uid))
+            pod.controller().is_some_and(|owner| {
+                replica_sets
+                    .iter()
+                    .any(|replica_set| replica_set.uid() == owner.uid)
+            })
         };
-        cache.objects.values().filter(|pod| is_ours(pod)).cloned().collect()
+        cache
+            .objects
+            .values()
+            .filter(|pod| is_ours(pod))
+            .cloned()
+            .collect()
     }
 
     /// `checkPausedConditions`
@@ -211,7 +253,9 @@ impl DeploymentController {
         if !rollout::has_progress_deadline(deployment) {
             return Ok(());
         }
-        let reason = deployment.condition(PROGRESSING).map(|condition| text_of(condition, "reason").to_owned());
+        let reason = deployment
+            .condition(PROGRESSING)
+            .map(|condition| text_of(condition, "reason").to_owned());
         if reason.as_deref() == Some(TIMED_OUT) {
             return Ok(());
         }
@@ -222,13 +266,25 @@ impl DeploymentController {
             (true, true) | (false, false) => return Ok(()),
         };
         self.set_condition(deployment, "Unknown", reason, message);
-        self.api.update_status(Kind::Deployment, deployment).await.map(drop)
+        self.api
+            .update_status(Kind::Deployment, deployment)
+            .await
+            .map(drop)
     }
 
     /// Sets the Progressing condition in the object at hand.
     fn set_condition(&self, deployment: &mut Object, status: &str, reason: &str, message: &str) {
-        let condition = rollout::new_condition(&self.clock.timestamp(), PROGRESSING, status, reason, message);
-        let mut changed = deployment.at("/status").cloned().unwrap_or_else(|| json!({}));
+        let condition = rollout::new_condition(
+            &self.clock.timestamp(),
+            PROGRESSING,
+            status,
+            reason,
+            message,
+        );
+        let mut changed = deployment
+            .at("/status")
+            .cloned()
+            .unwrap_or_else(|| json!({}));
         rollout::set_condition(&mut changed, condition);
         set(deployment.json_mut(), &["status"], changed);
     }
@@ -263,14 +319,22 @@ impl DeploymentController {
         let annotated = rollout::annotate_new(deployment, &mut copy, revision);
         if annotated || copy.number("/spec/minReadySeconds") != patience {
             if patience > 0 {
-                set(copy.json_mut(), &["spec", "minReadySeconds"], json!(patience));
+                set(
+                    copy.json_mut(),
+                    &["spec", "minReadySeconds"],
+                    json!(patience),
+                );
             } else {
                 remove(copy.json_mut(), &["spec", "minReadySeconds"]);
             }
             return self.api.update(Kind::ReplicaSet, &copy).await;
         }
-        let mut changed = set_revision(deployment, copy.annotation(rollout::REVISION).unwrap_or_default());
-        if rollout::has_progress_deadline(deployment) && deployment.condition(PROGRESSING).is_none() {
+        let mut changed = set_revision(
+            deployment,
+            copy.annotation(rollout::REVISION).unwrap_or_default(),
+        );
+        if rollout::has_progress_deadline(deployment) && deployment.condition(PROGRESSING).is_none()
+        {
             let message = format!("Found new replica set \"{}\"", copy.name());
             self.set_condition(deployment, "True", "FoundNewReplicaSet", &message);
             changed = true;
@@ -291,16 +355,28 @@ impl DeploymentController {
         let replicas = rollout::new_replicas(deployment, old, 0);
         set(new.json_mut(), &["spec", "replicas"], json!(replicas));
         rollout::annotate_new(deployment, &mut new, revision);
-        rollout::set_sizes(&mut new, deployment.replicas(), deployment.replicas() + rollout::max_surge(deployment));
+        rollout::set_sizes(
+            &mut new,
+            deployment.replicas(),
+            deployment.replicas() + rollout::max_surge(deployment),
+        );
         let namespace = deployment.namespace().to_owned();
-        let (created, existed) = match self.api.create(Kind::ReplicaSet, &namespace, new.json().clone()).await {
+        let (created, existed) = match self
+            .api
+            .create(Kind::ReplicaSet, &namespace, new.json().clone())
+            .await
+        {
             Ok(created) => (created, false),
             Err(refusal) if refusal.reason == "AlreadyExists" => {
                 (self.take_existing(deployment, &new, refusal).await?, true)
             }
             Err(refusal) => {
                 if rollout::has_progress_deadline(deployment) {
-                    let message = format!("Failed to create new replica set \"{}\": {}", new.name(), refusal.message);
+                    let message = format!(
+                        "Failed to create new replica set \"{}\": {}",
+                        new.name(),
+                        refusal.message
+                    );
                     self.set_condition(deployment, "False", "ReplicaSetCreateError", &message);
                     // The refusal is the bigger issue, as in the real controller.
                     let _ = self.api.update_status(Kind::Deployment, deployment).await;
@@ -331,19 +407,31 @@ impl DeploymentController {
         let known = self.caches.replica_sets().objects.get(&key).cloned();
         let known = known.ok_or_else(|| Refusal::not_found(Kind::ReplicaSet, new.name()))?;
         let template = |object: &Object| object.at("/spec/template").cloned().unwrap_or_default();
-        if known.is_controlled_by(deployment) && same_template(&template(&known), &template(deployment)) {
+        if known.is_controlled_by(deployment)
+            && same_template(&template(&known), &template(deployment))
+        {
             return Ok(known);
         }
         let collisions = deployment.status("collisionCount") + 1;
-        set(deployment.json_mut(), &["status", "collisionCount"], json!(collisions));
+        set(
+            deployment.json_mut(),
+            &["status", "collisionCount"],
+            json!(collisions),
+        );
         // Either way the collision is what is reported, and the next pass tries another name.
         let _ = self.api.update_status(Kind::Deployment, deployment).await;
         Err(refusal)
     }
 
     /// `sync`: a paused Deployment, and a scaling one.
-    async fn scale_and_tidy(&self, deployment: &mut Object, replica_sets: &[ReplicaSet]) -> Result<(), Refusal> {
-        let sets = self.sets(deployment, replica_sets, IfMissing::Leave).await?;
+    async fn scale_and_tidy(
+        &self,
+        deployment: &mut Object,
+        replica_sets: &[ReplicaSet],
+    ) -> Result<(), Refusal> {
+        let sets = self
+            .sets(deployment, replica_sets, IfMissing::Leave)
+            .await?;
         self.scale(deployment, &sets).await?;
         if deployment.is_set("/spec/paused") {
             self.clean_up(deployment, &sets.old).await?;
@@ -355,13 +443,15 @@ impl DeploymentController {
         let total = deployment.replicas();
         if let Some(only) = rollout::active_or_latest(sets.new.as_ref(), &sets.old) {
             if only.replicas() != total {
-                self.resize(&only, total, deployment, Annotations::WithNumber).await?;
+                self.resize(&only, total, deployment, Annotations::WithNumber)
+                    .await?;
             }
             return Ok(());
         }
         if rollout::is_saturated(deployment, sets.new.as_ref()) {
             for old in rollout::active(&sets.old) {
-                self.resize(&old, 0, deployment, Annotations::WithNumber).await?;
+                self.resize(&old, 0, deployment, Annotations::WithNumber)
+                    .await?;
             }
             return Ok(());
         }
@@ -369,15 +459,25 @@ impl DeploymentController {
             return Ok(());
         }
         let mut active = rollout::active(&sets.all());
-        let allowed = if total > 0 { total + rollout::max_surge(deployment) } else { 0 };
+        let allowed = if total > 0 {
+            total + rollout::max_surge(deployment)
+        } else {
+            0
+        };
         let to_add = allowed - rollout::wanted(&active);
         if to_add > 0 {
             active.sort_by(|one, other| {
-                other.replicas().cmp(&one.replicas()).then_with(|| rollout::by_creation(other, one))
+                other
+                    .replicas()
+                    .cmp(&one.replicas())
+                    .then_with(|| rollout::by_creation(other, one))
             });
         } else if to_add < 0 {
             active.sort_by(|one, other| {
-                other.replicas().cmp(&one.replicas()).then_with(|| rollout::by_creation(one, other))
+                other
+                    .replicas()
+                    .cmp(&one.replicas())
+                    .then_with(|| rollout::by_creation(one, other))
             });
         }
         let mut added = 0;
@@ -388,8 +488,13 @@ impl DeploymentController {
             sizes.push(replica_set.replicas() + share);
         }
         for (index, (replica_set, size)) in active.iter().zip(sizes).enumerate() {
-            let size = if index == 0 && to_add != 0 { (size + to_add - added).max(0) } else { size };
-            self.resize(replica_set, size, deployment, Annotations::Always).await?;
+            let size = if index == 0 && to_add != 0 {
+                (size + to_add - added).max(0)
+            } else {
+                size
+            };
+            self.resize(replica_set, size, deployment, Annotations::Always)
+                .await?;
         }
         Ok(())
     }
@@ -403,8 +508,10 @@ impl DeploymentController {
         annotations: Annotations,
     ) -> Result<Option<ReplicaSet>, Refusal> {
         let resizes = replica_set.replicas() != size;
-        let (desired, most) =
-            (deployment.replicas(), deployment.replicas() + rollout::max_surge(deployment));
+        let (desired, most) = (
+            deployment.replicas(),
+            deployment.replicas() + rollout::max_surge(deployment),
+        );
         let writes = match annotations {
             Annotations::WithNumber => resizes,
             Annotations::Always => resizes || rollout::sizes_differ(replica_set, desired, most),
@@ -420,9 +527,14 @@ impl DeploymentController {
 
     /// `cleanupDeployment`: also of a paused Deployment (design, fact 18).
     async fn clean_up(&self, deployment: &Object, old: &[ReplicaSet]) -> Result<(), Refusal> {
-        let Some(limit) = rollout::history_limit(deployment) else { return Ok(()) };
-        let mut candidates: Vec<ReplicaSet> =
-            old.iter().filter(|replica_set| !replica_set.is_terminating()).cloned().collect();
+        let Some(limit) = rollout::history_limit(deployment) else {
+            return Ok(());
+        };
+        let mut candidates: Vec<ReplicaSet> = old
+            .iter()
+            .filter(|replica_set| !replica_set.is_terminating())
+            .cloned()
+            .collect();
         candidates.sort_by(|one, other| rollout::by_revision(one, other));
         candidates.truncate(candidates.len().saturating_sub(limit));
         for replica_set in candidates {
@@ -430,7 +542,11 @@ impl DeploymentController {
             if !empty || !replica_set.is_observed() {
                 continue;
             }
-            match self.api.delete(Kind::ReplicaSet, &replica_set.key(), Deletion::default()).await {
+            match self
+                .api
+                .delete(Kind::ReplicaSet, &replica_set.key(), Deletion::default())
+                .await
+            {
                 Ok(_) => {}
                 Err(refusal) if refusal.is_not_found() => {}
                 Err(refusal) => return Err(refusal),
@@ -440,8 +556,14 @@ impl DeploymentController {
     }
 
     /// `isScalingEvent`
-    async fn is_scaling(&self, deployment: &mut Object, replica_sets: &[ReplicaSet]) -> Result<bool, Refusal> {
-        let sets = self.sets(deployment, replica_sets, IfMissing::Leave).await?;
+    async fn is_scaling(
+        &self,
+        deployment: &mut Object,
+        replica_sets: &[ReplicaSet],
+    ) -> Result<bool, Refusal> {
+        let sets = self
+            .sets(deployment, replica_sets, IfMissing::Leave)
+            .await?;
         Ok(rollout::active(&sets.all()).iter().any(|replica_set| {
             replica_set
                 .annotation(rollout::DESIRED_REPLICAS)
@@ -451,17 +573,31 @@ impl DeploymentController {
     }
 
     /// `rolloutRolling`
-    async fn roll(&self, deployment: &mut Object, replica_sets: &[ReplicaSet]) -> Result<(), Refusal> {
-        let sets = self.sets(deployment, replica_sets, IfMissing::Create).await?;
-        let Some(new) = sets.new.clone() else { return Ok(()) };
-        if self.grow_new(deployment, &sets, &new).await? || self.shrink_old(deployment, &sets, &new).await {
+    async fn roll(
+        &self,
+        deployment: &mut Object,
+        replica_sets: &[ReplicaSet],
+    ) -> Result<(), Refusal> {
+        let sets = self
+            .sets(deployment, replica_sets, IfMissing::Create)
+            .await?;
+        let Some(new) = sets.new.clone() else {
+            return Ok(());
+        };
+        if self.grow_new(deployment, &sets, &new).await?
+            || self.shrink_old(deployment, &sets, &new).await
+        {
             return self.sync_rollout_status(deployment, &sets).await;
         }
         self.clean_up_when_complete(deployment, &sets).await?;
         self.sync_rollout_status(deployment, &sets).await
     }
 
-    async fn clean_up_when_complete(&self, deployment: &Object, sets: &Sets) -> Result<(), Refusal> {
+    async fn clean_up_when_complete(
+        &self,
+        deployment: &Object,
+        sets: &Sets,
+    ) -> Result<(), Refusal> {
         let status = deployment.at("/status").cloned().unwrap_or_default();
         if rollout::is_complete(deployment, &status) {
             self.clean_up(deployment, &sets.old).await?;
@@ -469,13 +605,21 @@ impl DeploymentController {
         Ok(())
     }
 
-    async fn grow_new(&self, deployment: &Object, sets: &Sets, new: &ReplicaSet) -> Result<bool, Refusal> {
+    async fn grow_new(
+        &self,
+        deployment: &Object,
+        sets: &Sets,
+        new: &ReplicaSet,
+    ) -> Result<bool, Refusal> {
         let size = if new.replicas() > deployment.replicas() {
             deployment.replicas()
         } else {
             rollout::new_replicas(deployment, &sets.all(), new.replicas())
         };
-        Ok(self.resize(new, size, deployment, Annotations::WithNumber).await?.is_some())
+        Ok(self
+            .resize(new, size, deployment, Annotations::WithNumber)
+            .await?
+            .is_some())
     }
 
     /// `reconcileOldReplicaSets`; a refusal counts as nothing done, as it does there.
@@ -491,8 +635,11 @@ impl DeploymentController {
             return false;
         }
         old.sort_by(|one, other| rollout::by_creation(one, other));
-        let Ok(unhealthy) = self.drop_unhealthy(deployment, &mut old, most).await else { return false };
-        let available = rollout::reported(&old, "availableReplicas") + new.status("availableReplicas");
+        let Ok(unhealthy) = self.drop_unhealthy(deployment, &mut old, most).await else {
+            return false;
+        };
+        let available =
+            rollout::reported(&old, "availableReplicas") + new.status("availableReplicas");
         let mut room = available - least;
         let mut healthy = 0;
         for replica_set in &old {
@@ -501,7 +648,11 @@ impl DeploymentController {
                 continue;
             }
             let size = replica_set.replicas() - count;
-            if self.resize(replica_set, size, deployment, Annotations::WithNumber).await.is_err() {
+            if self
+                .resize(replica_set, size, deployment, Annotations::WithNumber)
+                .await
+                .is_err()
+            {
                 return false;
             }
             room -= count;
@@ -511,7 +662,12 @@ impl DeploymentController {
     }
 
     /// `cleanupUnhealthyReplicas`
-    async fn drop_unhealthy(&self, deployment: &Object, old: &mut [ReplicaSet], most: i64) -> Result<i64, Refusal> {
+    async fn drop_unhealthy(
+        &self,
+        deployment: &Object,
+        old: &mut [ReplicaSet],
+        most: i64,
+    ) -> Result<i64, Refusal> {
         let mut dropped = 0;
         for replica_set in old.iter_mut() {
             let unhealthy = replica_set.replicas() - replica_set.status("availableReplicas");
@@ -523,7 +679,10 @@ impl DeploymentController {
             if size > replica_set.replicas() {
                 return Err(Refusal::bad_request("invalid request to scale down"));
             }
-            if let Some(written) = self.resize(replica_set, size, deployment, Annotations::WithNumber).await? {
+            if let Some(written) = self
+                .resize(replica_set, size, deployment, Annotations::WithNumber)
+                .await?
+            {
                 *replica_set = written;
             }
             dropped += count;
@@ -538,25 +697,37 @@ impl DeploymentController {
         replica_sets: &[ReplicaSet],
         pods: &[Arc<Object>],
     ) -> Result<(), Refusal> {
-        let mut sets = self.sets(deployment, replica_sets, IfMissing::Leave).await?;
+        let mut sets = self
+            .sets(deployment, replica_sets, IfMissing::Leave)
+            .await?;
         let active = rollout::active(&sets.old);
         for old in &active {
-            self.resize(old, 0, deployment, Annotations::WithNumber).await?;
+            self.resize(old, 0, deployment, Annotations::WithNumber)
+                .await?;
         }
         let is_old = |pod: &Object| {
             let new = sets.new.as_ref().map(|new| new.uid());
             pod.controller().map(|owner| owner.uid).as_deref() != new
                 && !matches!(pod.text("/status/phase"), "Succeeded" | "Failed")
         };
-        let old_runs = rollout::reported(&sets.old, "replicas") > 0 || pods.iter().any(|pod| is_old(pod));
+        let old_runs =
+            rollout::reported(&sets.old, "replicas") > 0 || pods.iter().any(|pod| is_old(pod));
         if !active.is_empty() || old_runs {
             return self.sync_rollout_status(deployment, &sets).await;
         }
         if sets.new.is_none() {
-            sets = self.sets(deployment, replica_sets, IfMissing::Create).await?;
+            sets = self
+                .sets(deployment, replica_sets, IfMissing::Create)
+                .await?;
         }
         if let Some(new) = &sets.new {
-            self.resize(new, deployment.replicas(), deployment, Annotations::WithNumber).await?;
+            self.resize(
+                new,
+                deployment.replicas(),
+                deployment,
+                Annotations::WithNumber,
+            )
+            .await?;
         }
         self.clean_up_when_complete(deployment, &sets).await?;
         self.sync_rollout_status(deployment, &sets).await
@@ -570,11 +741,19 @@ impl DeploymentController {
 
     /// Writes a status that differs; whether it did.
     async fn write_status(&self, deployment: &mut Object, status: Value) -> Result<bool, Refusal> {
-        if deployment.at("/status").cloned().unwrap_or_else(|| json!({})) == status {
+        if deployment
+            .at("/status")
+            .cloned()
+            .unwrap_or_else(|| json!({}))
+            == status
+        {
             return Ok(false);
         }
         set(deployment.json_mut(), &["status"], status);
-        self.api.update_status(Kind::Deployment, deployment).await.map(|_| true)
+        self.api
+            .update_status(Kind::Deployment, deployment)
+            .await
+            .map(|_| true)
     }
 
     /// `calculateStatus`
@@ -589,7 +768,10 @@ impl DeploymentController {
             ("updatedReplicas", updated),
             ("readyReplicas", rollout::reported(&all, "readyReplicas")),
             ("availableReplicas", available),
-            ("unavailableReplicas", (rollout::wanted(&all) - available).max(0)),
+            (
+                "unavailableReplicas",
+                (rollout::wanted(&all) - available).max(0),
+            ),
         ] {
             if count != 0 {
                 fields.insert(name.to_owned(), json!(count));
@@ -607,26 +789,48 @@ impl DeploymentController {
         let mut status = Value::Object(fields);
         let enough = available >= deployment.replicas() - rollout::max_unavailable(deployment);
         let (value, reason, message) = if enough {
-            ("True", "MinimumReplicasAvailable", "Deployment has minimum availability.")
+            (
+                "True",
+                "MinimumReplicasAvailable",
+                "Deployment has minimum availability.",
+            )
         } else {
-            ("False", "MinimumReplicasUnavailable", "Deployment does not have minimum availability.")
+            (
+                "False",
+                "MinimumReplicasUnavailable",
+                "Deployment does not have minimum availability.",
+            )
         };
         let now = self.clock.timestamp();
-        rollout::set_condition(&mut status, rollout::new_condition(&now, "Available", value, reason, message));
+        rollout::set_condition(
+            &mut status,
+            rollout::new_condition(&now, "Available", value, reason, message),
+        );
         status
     }
 
     /// `syncRolloutStatus`
-    async fn sync_rollout_status(&self, deployment: &mut Object, sets: &Sets) -> Result<(), Refusal> {
+    async fn sync_rollout_status(
+        &self,
+        deployment: &mut Object,
+        sets: &Sets,
+    ) -> Result<(), Refusal> {
         let mut status = self.status(deployment, sets);
         let with_deadline = rollout::has_progress_deadline(deployment);
         if !with_deadline {
             rollout::remove_condition(&mut status, PROGRESSING);
         }
         let current = deployment.condition(PROGRESSING).cloned();
-        let number = |field: &str| status.get(field).and_then(Value::as_i64).unwrap_or_default();
+        let number = |field: &str| {
+            status
+                .get(field)
+                .and_then(Value::as_i64)
+                .unwrap_or_default()
+        };
         let was_complete = number("replicas") == number("updatedReplicas")
-            && current.as_ref().is_some_and(|current| text_of(current, "reason") == NEW_AVAILABLE);
+            && current
+                .as_ref()
+                .is_some_and(|current| text_of(current, "reason") == NEW_AVAILABLE);
         if with_deadline && !was_complete {
             self.judge_progress(deployment, sets, current.as_ref(), &mut status);
         }
@@ -640,7 +844,13 @@ impl DeploymentController {
         Ok(())
     }
 
-    fn judge_progress(&self, deployment: &Object, sets: &Sets, current: Option<&Value>, status: &mut Value) {
+    fn judge_progress(
+        &self,
+        deployment: &Object,
+        sets: &Sets,
+        current: Option<&Value>,
+        status: &mut Value,
+    ) {
         let who = sets.new.as_ref().map_or_else(
             || format!("Deployment \"{}\"", deployment.name()),
             |new| format!("ReplicaSet \"{}\"", new.name()),
@@ -650,7 +860,10 @@ impl DeploymentController {
             rollout::new_condition(&now, PROGRESSING, value, reason, &format!("{who} {what}."))
         };
         if rollout::is_complete(deployment, status) {
-            rollout::set_condition(status, condition("True", NEW_AVAILABLE, "has successfully progressed"));
+            rollout::set_condition(
+                status,
+                condition("True", NEW_AVAILABLE, "has successfully progressed"),
+            );
         } else if rollout::is_progressing(deployment, status) {
             let mut condition = condition("True", "ReplicaSetUpdated", "is progressing");
             if let Some(current) = current {
@@ -662,12 +875,17 @@ impl DeploymentController {
             }
             rollout::set_condition(status, condition);
         } else if self.has_timed_out(deployment, status) {
-            rollout::set_condition(status, condition("False", TIMED_OUT, "has timed out progressing"));
+            rollout::set_condition(
+                status,
+                condition("False", TIMED_OUT, "has timed out progressing"),
+            );
         }
     }
 
     fn has_timed_out(&self, deployment: &Object, status: &Value) -> bool {
-        let Some(condition) = rollout::condition(status, PROGRESSING) else { return false };
+        let Some(condition) = rollout::condition(status, PROGRESSING) else {
+            return false;
+        };
         match text_of(condition, "reason") {
             NEW_AVAILABLE => false,
             TIMED_OUT => true,
@@ -679,17 +897,24 @@ impl DeploymentController {
 
     /// `requeueStuckDeployment`
     fn look_again_at_deadline(&self, deployment: &Object, status: &Value) {
-        let Some(condition) = deployment.condition(PROGRESSING) else { return };
+        let Some(condition) = deployment.condition(PROGRESSING) else {
+            return;
+        };
         if !rollout::has_progress_deadline(deployment)
             || rollout::is_complete(deployment, status)
             || text_of(condition, "reason") == TIMED_OUT
         {
             return;
         }
-        let Some(since) = seconds_of(text_of(condition, "lastUpdateTime")) else { return };
-        let left = since + deployment.number("/spec/progressDeadlineSeconds") - self.clock.seconds();
+        let Some(since) = seconds_of(text_of(condition, "lastUpdateTime")) else {
+            return;
+        };
+        let left =
+            since + deployment.number("/spec/progressDeadlineSeconds") - self.clock.seconds();
         match u64::try_from(left) {
-            Ok(left @ 1..) => self.queue.add_after(deployment.key(), Duration::from_secs(left + 1)),
+            Ok(left @ 1..) => self
+                .queue
+                .add_after(deployment.key(), Duration::from_secs(left + 1)),
             Ok(0) | Err(_) => self.queue.retry(deployment.key()),
         }
     }
@@ -699,7 +924,10 @@ impl DeploymentController {
 fn terminating(all: &[ReplicaSet]) -> Option<i64> {
     let mut sum = 0;
     for replica_set in all {
-        match replica_set.at("/status/terminatingReplicas").and_then(Value::as_i64) {
+        match replica_set
+            .at("/status/terminatingReplicas")
+            .and_then(Value::as_i64)
+        {
             Some(count) => sum += count,
             None if replica_set.observed_generation() == 0 => {}
             None => return None,
@@ -710,7 +938,11 @@ fn terminating(all: &[ReplicaSet]) -> Option<i64> {
 
 /// The failure that a ReplicaSet reports, the current one's first.
 fn failure(sets: &Sets) -> Option<Map<String, Value>> {
-    let first = sets.new.iter().chain(sets.all().iter()).find_map(|set| set.condition("ReplicaFailure").cloned())?;
+    let first = sets
+        .new
+        .iter()
+        .chain(sets.all().iter())
+        .find_map(|set| set.condition("ReplicaFailure").cloned())?;
     let mut condition = first.as_object().cloned()?;
     if let Some(since) = condition.get("lastTransitionTime").cloned() {
         condition.insert("lastUpdateTime".to_owned(), since);
@@ -729,11 +961,27 @@ fn set_revision(deployment: &mut Object, revision: &str) -> bool {
 /// The ReplicaSet that the controller would create, without replicas and annotations.
 fn blank_replica_set(deployment: &Object) -> Object {
     let mut template = deployment.at("/spec/template").cloned().unwrap_or_default();
-    let hash = template_hash(&template, deployment.at("/status/collisionCount").and_then(Value::as_u64));
-    set(&mut template, &["metadata", "labels", "pod-template-hash"], json!(hash));
+    let hash = template_hash(
+        &template,
+        deployment
+            .at("/status/collisionCount")
+            .and_then(Value::as_u64),
+    );
+    set(
+        &mut template,
+        &["metadata", "labels", "pod-template-hash"],
+        json!(hash),
+    );
     let mut selector = deployment.at("/spec/selector").cloned().unwrap_or_default();
-    set(&mut selector, &["matchLabels", "pod-template-hash"], json!(hash));
-    let labels = template.pointer("/metadata/labels").cloned().unwrap_or_default();
+    set(
+        &mut selector,
+        &["matchLabels", "pod-template-hash"],
+        json!(hash),
+    );
+    let labels = template
+        .pointer("/metadata/labels")
+        .cloned()
+        .unwrap_or_default();
     let mut object = json!({
         "metadata": {
             "name": format!("{}-{hash}", deployment.name()),
@@ -760,7 +1008,9 @@ fn blank_replica_set(deployment: &Object) -> Object {
 fn template_hash(template: &Value, collisions: Option<u64>) -> String {
     let text = template.to_string();
     let start = collisions.map_or(0, |count| count.wrapping_add(1));
-    let mut hash = text.bytes().fold(start, |hash, byte| scramble(hash ^ u64::from(byte)));
+    let mut hash = text
+        .bytes()
+        .fold(start, |hash, byte| scramble(hash ^ u64::from(byte)));
     (0..10)
         .map(|_| {
             hash = scramble(hash);

@@ -34,14 +34,20 @@ struct Graph {
 
 impl Graph {
     fn dependents_of(&self, uid: &str) -> Vec<Node> {
-        self.dependents.get(uid).into_iter().flatten().cloned().collect()
+        self.dependents
+            .get(uid)
+            .into_iter()
+            .flatten()
+            .cloned()
+            .collect()
     }
 
     fn unlink(&mut self, node: &Node) {
         for dependents in self.dependents.values_mut() {
             dependents.remove(node);
         }
-        self.dependents.retain(|_, dependents| !dependents.is_empty());
+        self.dependents
+            .retain(|_, dependents| !dependents.is_empty());
     }
 }
 
@@ -59,7 +65,11 @@ pub(super) async fn follow(shared: Arc<Shared>, kind: Kind, collector: Arc<Garba
 impl GarbageCollector {
     pub(super) fn new(api: Api) -> Self {
         let queue = Queue::new(api.clock());
-        Self { api, graph: Mutex::default(), queue }
+        Self {
+            api,
+            graph: Mutex::default(),
+            queue,
+        }
     }
 
     fn graph(&self) -> MutexGuard<'_, Graph> {
@@ -68,7 +78,11 @@ impl GarbageCollector {
 
     fn see(&self, kind: Kind, change: &Change) {
         let object = &change.object;
-        let node = Node { kind, key: object.key(), uid: object.uid().to_owned() };
+        let node = Node {
+            kind,
+            key: object.key(),
+            uid: object.uid().to_owned(),
+        };
         let mut graph = self.graph();
         graph.unlink(&node);
         if change.occurrence == Occurrence::Deleted {
@@ -79,7 +93,9 @@ impl GarbageCollector {
             for owner in object.owners() {
                 self.look_at_owner(text_of(owner, "uid"));
             }
-            orphans.into_iter().for_each(|orphan| self.queue.add(orphan));
+            orphans
+                .into_iter()
+                .for_each(|orphan| self.queue.add(orphan));
             return;
         }
         graph.nodes.insert(node.uid.clone(), node.clone());
@@ -87,10 +103,15 @@ impl GarbageCollector {
         for owner in object.owners() {
             let uid = text_of(owner, "uid").to_owned();
             has_unknown_owner |= !graph.nodes.contains_key(&uid);
-            graph.dependents.entry(uid).or_default().insert(node.clone());
+            graph
+                .dependents
+                .entry(uid)
+                .or_default()
+                .insert(node.clone());
         }
         drop(graph);
-        let in_deletion = object.is_terminating() && (object.has_finalizer(FOREGROUND) || object.has_finalizer(ORPHAN));
+        let in_deletion = object.is_terminating()
+            && (object.has_finalizer(FOREGROUND) || object.has_finalizer(ORPHAN));
         if has_unknown_owner || in_deletion {
             self.queue.add(node);
         }
@@ -142,7 +163,9 @@ impl GarbageCollector {
         for owner in latest.owners() {
             match self.live_owner(node, owner).await? {
                 None => dangling.push(owner.clone()),
-                Some(found) if found.is_terminating() && found.has_finalizer(FOREGROUND) => waiting.push(owner.clone()),
+                Some(found) if found.is_terminating() && found.has_finalizer(FOREGROUND) => {
+                    waiting.push(owner.clone())
+                }
                 Some(_) => solid += 1,
             }
         }
@@ -151,7 +174,11 @@ impl GarbageCollector {
             if gone.is_empty() {
                 return Ok(());
             }
-            return self.api.patch(node.kind, &node.key, without_owners(&node.uid, &gone)).await.map(drop);
+            return self
+                .api
+                .patch(node.kind, &node.key, without_owners(&node.uid, &gone))
+                .await
+                .map(drop);
         }
         let has_dependents = !self.graph().dependents_of(&node.uid).is_empty();
         let propagation = if !waiting.is_empty() && has_dependents {
@@ -163,14 +190,23 @@ impl GarbageCollector {
     }
 
     /// `deleteObject`: not one that changed since, unless its owners are the same.
-    async fn delete(&self, node: &Node, latest: &Object, propagation: Propagation) -> Result<(), Refusal> {
+    async fn delete(
+        &self,
+        node: &Node,
+        latest: &Object,
+        propagation: Propagation,
+    ) -> Result<(), Refusal> {
         let deletion = Deletion {
             uid: Some(node.uid.clone()),
             resource_version: Some(latest.text("/metadata/resourceVersion").to_owned()),
             propagation,
             grace: None,
         };
-        let refusal = match self.api.delete(node.kind, &node.key, deletion.clone()).await {
+        let refusal = match self
+            .api
+            .delete(node.kind, &node.key, deletion.clone())
+            .await
+        {
             Ok(_) => return Ok(()),
             Err(refusal) => refusal,
         };
@@ -186,18 +222,30 @@ impl GarbageCollector {
             Err(refusal) => return Err(refusal),
         };
         if live.uid() == node.uid && live.owners() == latest.owners() {
-            let deletion = Deletion { resource_version: None, ..deletion };
-            return self.api.delete(node.kind, &node.key, deletion).await.map(drop);
+            let deletion = Deletion {
+                resource_version: None,
+                ..deletion
+            };
+            return self
+                .api
+                .delete(node.kind, &node.key, deletion)
+                .await
+                .map(drop);
         }
         Err(refusal)
     }
 
     /// The owner that a reference names, if it is there.
     async fn live_owner(&self, node: &Node, owner: &Value) -> Result<Option<Arc<Object>>, Refusal> {
-        let Some(kind) = Kind::of_reference(text_of(owner, "apiVersion"), text_of(owner, "kind")) else {
+        let Some(kind) = Kind::of_reference(text_of(owner, "apiVersion"), text_of(owner, "kind"))
+        else {
             return Err(Refusal::no_such_path());
         };
-        match self.api.get(kind, &Key::new(&node.key.namespace, text_of(owner, "name"))).await {
+        match self
+            .api
+            .get(kind, &Key::new(&node.key.namespace, text_of(owner, "name")))
+            .await
+        {
             Ok(found) if found.uid() == text_of(owner, "uid") => Ok(Some(found)),
             Ok(_) => Ok(None),
             Err(refusal) if refusal.is_not_found() => Ok(None),
@@ -225,7 +273,8 @@ impl GarbageCollector {
         for dependent in dependents {
             if let Ok(found) = self.api.get(dependent.kind, &dependent.key).await {
                 blocking |= found.owners().iter().any(|owner| {
-                    text_of(owner, "uid") == node.uid && owner.get("blockOwnerDeletion") == Some(&Value::Bool(true))
+                    text_of(owner, "uid") == node.uid
+                        && owner.get("blockOwnerDeletion") == Some(&Value::Bool(true))
                 });
             }
             self.queue.add(dependent);
@@ -237,7 +286,12 @@ impl GarbageCollector {
         self.remove_finalizer(node, latest, FOREGROUND).await
     }
 
-    async fn remove_finalizer(&self, node: &Node, latest: &Object, finalizer: &str) -> Result<(), Refusal> {
+    async fn remove_finalizer(
+        &self,
+        node: &Node,
+        latest: &Object,
+        finalizer: &str,
+    ) -> Result<(), Refusal> {
         let left: Vec<Value> = latest
             .at("/metadata/finalizers")
             .and_then(Value::as_array)
@@ -258,7 +312,9 @@ impl GarbageCollector {
 }
 
 fn without_owners(uid: &str, owners: &[Value]) -> Patch {
-    let deletions: Vec<Value> =
-        owners.iter().map(|owner| json!({"$patch": "delete", "uid": text_of(owner, "uid")})).collect();
+    let deletions: Vec<Value> = owners
+        .iter()
+        .map(|owner| json!({"$patch": "delete", "uid": text_of(owner, "uid")}))
+        .collect();
     Patch::Strategic(json!({"metadata": {"uid": uid, "ownerReferences": deletions}}))
 }

@@ -40,15 +40,27 @@ pub(super) fn start(shared: &Arc<Shared>, tasks: &mut JoinSet<()>) {
             deployments.on_change(kind, change);
             replica_sets.on_change(kind, change);
         };
-        tasks.spawn(cache::follow(Arc::clone(shared), kind, Arc::clone(&caches), handler));
+        tasks.spawn(cache::follow(
+            Arc::clone(shared),
+            kind,
+            Arc::clone(&caches),
+            handler,
+        ));
     }
     for _ in 0..WORKERS {
         tasks.spawn(Arc::clone(&deployments).work());
         tasks.spawn(Arc::clone(&replica_sets).work());
     }
-    let collector = Arc::new(GarbageCollector::new(Api::new(Arc::clone(shared), "generic-garbage-collector")));
+    let collector = Arc::new(GarbageCollector::new(Api::new(
+        Arc::clone(shared),
+        "generic-garbage-collector",
+    )));
     for kind in Kind::ALL {
-        tasks.spawn(garbage::follow(Arc::clone(shared), kind, Arc::clone(&collector)));
+        tasks.spawn(garbage::follow(
+            Arc::clone(shared),
+            kind,
+            Arc::clone(&collector),
+        ));
     }
     tasks.spawn(Arc::clone(&collector).work());
 }

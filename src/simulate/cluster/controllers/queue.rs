@@ -40,7 +40,11 @@ impl<K: Ord + Clone> Queue<K> {
             delays: 0,
             failures: BTreeMap::new(),
         };
-        Self { state: Mutex::new(state), bell: Notify::new(), clock }
+        Self {
+            state: Mutex::new(state),
+            bell: Notify::new(),
+            clock,
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State<K>> {
@@ -74,7 +78,9 @@ impl<K: Ord + Clone> Queue<K> {
             *count = count.saturating_add(1);
             *count
         };
-        let factor = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
+        let factor = 1_u32
+            .checked_shl(failures.saturating_sub(1))
+            .unwrap_or(u32::MAX);
         self.add_after(key, FIRST_RETRY.saturating_mul(factor).min(LONGEST_RETRY));
     }
 

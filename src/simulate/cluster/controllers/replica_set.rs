@@ -67,7 +67,13 @@ impl From<Refusal> for Again {
 
 impl ReplicaSetController {
     pub(super) fn new(api: Api, caches: Arc<Caches>, clock: Clock) -> Self {
-        Self { api, caches, clock, queue: Queue::new(clock), memory: Mutex::default() }
+        Self {
+            api,
+            caches,
+            clock,
+            queue: Queue::new(clock),
+            memory: Mutex::default(),
+        }
     }
 
     fn memory(&self) -> MutexGuard<'_, Memory> {
@@ -111,7 +117,10 @@ impl ReplicaSetController {
             Occurrence::Modified => {
                 let before = change.before.as_deref();
                 let moved = before.is_some_and(|before| before.controller() != pod.controller());
-                if moved && let Some(Ownership::Owned(Some(owner))) = before.map(|before| self.owner_of(before)) {
+                if moved
+                    && let Some(Ownership::Owned(Some(owner))) =
+                        before.map(|before| self.owner_of(before))
+                {
                     self.queue.add(owner.key());
                 }
                 match self.owner_of(pod) {
@@ -123,7 +132,10 @@ impl ReplicaSetController {
                         }
                     }
                     Ownership::Owned(None) => {}
-                    Ownership::Orphan if moved || before.is_some_and(|before| before.labels() != pod.labels()) => {
+                    Ownership::Orphan
+                        if moved
+                            || before.is_some_and(|before| before.labels() != pod.labels()) =>
+                    {
                         self.wake_all_for(pod);
                     }
                     Ownership::Orphan => {}
@@ -151,11 +163,15 @@ impl ReplicaSetController {
     }
 
     fn owner_of(&self, pod: &Object) -> Ownership {
-        let Some(owner) = pod.controller() else { return Ownership::Orphan };
+        let Some(owner) = pod.controller() else {
+            return Ownership::Orphan;
+        };
         let cache = self.caches.replica_sets();
         let known = cache.objects.get(&Key::new(pod.namespace(), &owner.name));
         Ownership::Owned(
-            known.filter(|known| owner.kind == Kind::ReplicaSet.name() && known.uid() == owner.uid).cloned(),
+            known
+                .filter(|known| owner.kind == Kind::ReplicaSet.name() && known.uid() == owner.uid)
+                .cloned(),
         )
     }
 
@@ -172,9 +188,14 @@ impl ReplicaSetController {
 
     /// Whether the caches show everything that the controller wrote for this ReplicaSet.
     fn is_consistent(&self, key: &Key) -> bool {
-        let (replica_sets, pods) = (self.caches.replica_sets().revision, self.caches.pods().revision);
+        let (replica_sets, pods) = (
+            self.caches.replica_sets().revision,
+            self.caches.pods().revision,
+        );
         let mut memory = self.memory();
-        let Some(written) = memory.written.get(key) else { return true };
+        let Some(written) = memory.written.get(key) else {
+            return true;
+        };
         if written.replica_sets > replica_sets || written.pods > pods {
             return false;
         }
@@ -186,17 +207,27 @@ impl ReplicaSetController {
         let mut memory = self.memory();
         let written = memory.written.entry(replica_set.key()).or_default();
         if written.uid != replica_set.uid() {
-            *written = Written { uid: replica_set.uid().to_owned(), ..Written::default() };
+            *written = Written {
+                uid: replica_set.uid().to_owned(),
+                ..Written::default()
+            };
         }
-        let newest = if kind == Kind::Pod { &mut written.pods } else { &mut written.replica_sets };
+        let newest = if kind == Kind::Pod {
+            &mut written.pods
+        } else {
+            &mut written.replica_sets
+        };
         *newest = revision.max(*newest);
     }
 
     fn expectations_met(&self, key: &Key) -> bool {
-        self.memory().expectations.get(key).is_none_or(|expectation| {
-            (expectation.creations == 0 && expectation.deletions.is_empty())
-                || self.clock.now().duration_since(expectation.since) > EXPECTATIONS_TIMEOUT
-        })
+        self.memory()
+            .expectations
+            .get(key)
+            .is_none_or(|expectation| {
+                (expectation.creations == 0 && expectation.deletions.is_empty())
+                    || self.clock.now().duration_since(expectation.since) > EXPECTATIONS_TIMEOUT
+            })
     }
 
     async fn sync(&self, key: &Key) -> Result<(), Again> {
@@ -211,16 +242,27 @@ impl ReplicaSetController {
         };
         let may_manage = self.expectations_met(key);
         let all = self.caches.pods().within(&key.namespace);
-        let related: Vec<Arc<Object>> =
-            all.into_iter().filter(|pod| pod.controller().is_none_or(|owner| owner.uid == replica_set.uid())).collect();
-        let candidates: Vec<Arc<Object>> = related.iter().filter(|pod| pod.is_active()).cloned().collect();
+        let related: Vec<Arc<Object>> = all
+            .into_iter()
+            .filter(|pod| {
+                pod.controller()
+                    .is_none_or(|owner| owner.uid == replica_set.uid())
+            })
+            .collect();
+        let candidates: Vec<Arc<Object>> = related
+            .iter()
+            .filter(|pod| pod.is_active())
+            .cloned()
+            .collect();
         let active = self.claim(&replica_set, candidates).await?;
         let terminating = related
             .iter()
             .filter(|pod| {
                 pod.is_terminating()
                     && !matches!(pod.text("/status/phase"), "Succeeded" | "Failed")
-                    && pod.controller().is_some_and(|owner| owner.uid == replica_set.uid())
+                    && pod
+                        .controller()
+                        .is_some_and(|owner| owner.uid == replica_set.uid())
                     && selects(replica_set.at("/spec/selector"), pod.labels())
             })
             .count();
@@ -235,14 +277,20 @@ impl ReplicaSetController {
         managed?;
         let patience = updated.number("/spec/minReadySeconds");
         if patience > 0 && updated.status("readyReplicas") != updated.status("availableReplicas") {
-            let next = self.next_availability(&active, patience).unwrap_or_else(|| seconds(patience));
+            let next = self
+                .next_availability(&active, patience)
+                .unwrap_or_else(|| seconds(patience));
             self.queue.add_after(key.clone(), next);
         }
         Ok(())
     }
 
     /// Adopts pods that match and belong to nobody, lets go of owned ones that do not match.
-    async fn claim(&self, owner: &Object, pods: Vec<Arc<Object>>) -> Result<Vec<Arc<Object>>, Refusal> {
+    async fn claim(
+        &self,
+        owner: &Object,
+        pods: Vec<Arc<Object>>,
+    ) -> Result<Vec<Arc<Object>>, Refusal> {
         let mut claimed = Vec::new();
         let mut failure = None;
         for pod in pods {
@@ -252,15 +300,23 @@ impl ReplicaSetController {
                 (Some(_), false) if owner.is_terminating() => Ok(false),
                 (Some(_), false) => {
                     let patch = release_patch(&pod, owner);
-                    self.api.patch(Kind::Pod, &pod.key(), patch).await.map(|_| false)
+                    self.api
+                        .patch(Kind::Pod, &pod.key(), patch)
+                        .await
+                        .map(|_| false)
                 }
-                (None, true) if !owner.is_terminating() => match may_adopt(&self.api, Kind::ReplicaSet, owner).await {
-                    Ok(()) => {
-                        let patch = adoption_patch(&pod, owner, Kind::ReplicaSet);
-                        self.api.patch(Kind::Pod, &pod.key(), patch).await.map(|_| true)
+                (None, true) if !owner.is_terminating() => {
+                    match may_adopt(&self.api, Kind::ReplicaSet, owner).await {
+                        Ok(()) => {
+                            let patch = adoption_patch(&pod, owner, Kind::ReplicaSet);
+                            self.api
+                                .patch(Kind::Pod, &pod.key(), patch)
+                                .await
+                                .map(|_| true)
+                        }
+                        Err(refusal) => Err(refusal),
                     }
-                    Err(refusal) => Err(refusal),
-                },
+                }
                 (None, _) => Ok(false),
             };
             match outcome {
@@ -286,10 +342,14 @@ impl ReplicaSetController {
             return outcome;
         }
         if active.len() > wanted {
-            let doomed = self.pods_to_delete(active, replica_set, (active.len() - wanted).min(BURST));
+            let doomed =
+                self.pods_to_delete(active, replica_set, (active.len() - wanted).min(BURST));
             self.expect(&key, 0, doomed.iter().map(|pod| pod.key()).collect());
             let deletions = doomed.iter().map(|pod| async {
-                let outcome = self.api.delete(Kind::Pod, &pod.key(), Deletion::default()).await;
+                let outcome = self
+                    .api
+                    .delete(Kind::Pod, &pod.key(), Deletion::default())
+                    .await;
                 match outcome {
                     Ok(deleted) => {
                         self.wrote(replica_set, Kind::Pod, deleted.revision());
@@ -299,7 +359,11 @@ impl ReplicaSetController {
                         if let Some(expectation) = self.memory().expectations.get_mut(&key) {
                             expectation.deletions.remove(&pod.key());
                         }
-                        if refusal.is_not_found() { Ok(()) } else { Err(refusal) }
+                        if refusal.is_not_found() {
+                            Ok(())
+                        } else {
+                            Err(refusal)
+                        }
                     }
                 }
             });
@@ -309,16 +373,27 @@ impl ReplicaSetController {
     }
 
     fn expect(&self, key: &Key, creations: usize, deletions: BTreeSet<Key>) {
-        let expectation = Expectation { creations, deletions, since: self.clock.now() };
+        let expectation = Expectation {
+            creations,
+            deletions,
+            since: self.clock.now(),
+        };
         self.memory().expectations.insert(key.clone(), expectation);
     }
 
     /// Creates pods in growing batches, so that a refusal costs one request and not hundreds.
-    async fn create_pods(&self, replica_set: &Object, count: usize) -> (usize, Result<(), Refusal>) {
+    async fn create_pods(
+        &self,
+        replica_set: &Object,
+        count: usize,
+    ) -> (usize, Result<(), Refusal>) {
         let (mut created, mut remaining, mut batch) = (0, count, FIRST_BATCH.min(count));
         while batch > 0 {
             let creations = (0..batch).map(|_| async {
-                let pod = self.api.create(Kind::Pod, replica_set.namespace(), pod_of(replica_set)).await?;
+                let pod = self
+                    .api
+                    .create(Kind::Pod, replica_set.namespace(), pod_of(replica_set))
+                    .await?;
                 self.wrote(replica_set, Kind::Pod, pod.revision());
                 Ok(())
             });
@@ -333,13 +408,23 @@ impl ReplicaSetController {
         (created, Ok(()))
     }
 
-    fn pods_to_delete(&self, active: &[Arc<Object>], replica_set: &Object, count: usize) -> Vec<Arc<Object>> {
+    fn pods_to_delete(
+        &self,
+        active: &[Arc<Object>],
+        replica_set: &Object,
+        count: usize,
+    ) -> Vec<Arc<Object>> {
         let mut pods = active.to_vec();
         if count < pods.len() {
             let neighbours = self.neighbours(replica_set);
             let now = self.clock.seconds();
             pods.sort_by(|one, other| {
-                let rank = |pod: &Object| neighbours.get(pod.text("/spec/nodeName")).copied().unwrap_or_default();
+                let rank = |pod: &Object| {
+                    neighbours
+                        .get(pod.text("/spec/nodeName"))
+                        .copied()
+                        .unwrap_or_default()
+                };
                 deletion_order((one, rank(one)), (other, rank(other)), now)
             });
         }
@@ -355,20 +440,28 @@ impl ReplicaSetController {
             .replica_sets()
             .within(replica_set.namespace())
             .into_iter()
-            .filter(|sibling| owner.is_some() && sibling.controller().map(|owner| owner.uid) == owner)
+            .filter(|sibling| {
+                owner.is_some() && sibling.controller().map(|owner| owner.uid) == owner
+            })
             .collect();
         let mut per_node = BTreeMap::new();
         for pod in self.caches.pods().within(replica_set.namespace()) {
-            let related = siblings.iter().any(|sibling| selects(sibling.at("/spec/selector"), pod.labels()));
+            let related = siblings
+                .iter()
+                .any(|sibling| selects(sibling.at("/spec/selector"), pod.labels()));
             if related && pod.is_active() {
-                *per_node.entry(pod.text("/spec/nodeName").to_owned()).or_default() += 1;
+                *per_node
+                    .entry(pod.text("/spec/nodeName").to_owned())
+                    .or_default() += 1;
             }
         }
         per_node
     }
 
     fn is_available(&self, pod: &Object, patience: i64) -> bool {
-        pod.is_ready() && ready_since(pod).is_some_and(|since| patience == 0 || since + patience <= self.clock.seconds())
+        pod.is_ready()
+            && ready_since(pod)
+                .is_some_and(|since| patience == 0 || since + patience <= self.clock.seconds())
     }
 
     fn next_availability(&self, pods: &[Arc<Object>], patience: i64) -> Option<Duration> {
@@ -389,19 +482,28 @@ impl ReplicaSetController {
         failure: Option<&Refusal>,
     ) -> Value {
         let patience = replica_set.number("/spec/minReadySeconds");
-        let template = replica_set.at("/spec/template/metadata/labels").and_then(Value::as_object);
+        let template = replica_set
+            .at("/spec/template/metadata/labels")
+            .and_then(Value::as_object);
         let labelled = active
             .iter()
             .filter(|pod| {
                 template.into_iter().flatten().all(|(name, value)| {
-                    pod.labels().is_some_and(|labels| labels.get(name) == Some(value))
+                    pod.labels()
+                        .is_some_and(|labels| labels.get(name) == Some(value))
                 })
             })
             .count();
         let ready = active.iter().filter(|pod| pod.is_ready()).count();
-        let available = active.iter().filter(|pod| self.is_available(pod, patience)).count();
-        let mut conditions: Vec<Value> =
-            replica_set.at("/status/conditions").and_then(Value::as_array).cloned().unwrap_or_default();
+        let available = active
+            .iter()
+            .filter(|pod| self.is_available(pod, patience))
+            .count();
+        let mut conditions: Vec<Value> = replica_set
+            .at("/status/conditions")
+            .and_then(Value::as_array)
+            .cloned()
+            .unwrap_or_default();
         let is_failure = |condition: &Value| text_of(condition, "type") == "ReplicaFailure";
         match failure {
             Some(refusal) if !conditions.iter().any(is_failure) => {
@@ -419,9 +521,11 @@ impl ReplicaSetController {
         }
         let mut status = Map::new();
         status.insert("replicas".to_owned(), json!(active.len()));
-        for (name, count) in
-            [("fullyLabeledReplicas", labelled), ("readyReplicas", ready), ("availableReplicas", available)]
-        {
+        for (name, count) in [
+            ("fullyLabeledReplicas", labelled),
+            ("readyReplicas", ready),
+            ("availableReplicas", available),
+        ] {
             if count > 0 {
                 status.insert(name.to_owned(), json!(count));
             }
@@ -434,7 +538,11 @@ impl ReplicaSetController {
     }
 
     /// Writes the status, with one more try on the newest object.
-    async fn update_status(&self, replica_set: &Arc<Object>, status: &Value) -> Result<Arc<Object>, Refusal> {
+    async fn update_status(
+        &self,
+        replica_set: &Arc<Object>,
+        status: &Value,
+    ) -> Result<Arc<Object>, Refusal> {
         let mut old = replica_set.at("/status").cloned().unwrap_or_default();
         if let Some(map) = old.as_object_mut() {
             map.remove("observedGeneration");
@@ -443,17 +551,27 @@ impl ReplicaSetController {
             return Ok(Arc::clone(replica_set));
         }
         let mut status = status.clone();
-        set(&mut status, &["observedGeneration"], json!(replica_set.generation()));
+        set(
+            &mut status,
+            &["observedGeneration"],
+            json!(replica_set.generation()),
+        );
         let with_status = |object: &Object| {
             let mut object = object.clone();
             set(object.json_mut(), &["status"], status.clone());
             object
         };
-        if let Ok(updated) = self.api.update_status(Kind::ReplicaSet, &with_status(replica_set)).await {
+        if let Ok(updated) = self
+            .api
+            .update_status(Kind::ReplicaSet, &with_status(replica_set))
+            .await
+        {
             return Ok(updated);
         }
         let fresh = self.api.get(Kind::ReplicaSet, &replica_set.key()).await?;
-        self.api.update_status(Kind::ReplicaSet, &with_status(&fresh)).await
+        self.api
+            .update_status(Kind::ReplicaSet, &with_status(&fresh))
+            .await
     }
 }
 
@@ -469,7 +587,9 @@ fn seconds(count: i64) -> Duration {
 }
 
 fn ready_since(pod: &Object) -> Option<i64> {
-    pod.condition("Ready").filter(|_| pod.is_ready()).and_then(|ready| seconds_of(text_of(ready, "lastTransitionTime")))
+    pod.condition("Ready")
+        .filter(|_| pod.is_ready())
+        .and_then(|ready| seconds_of(text_of(ready, "lastTransitionTime")))
 }
 
 fn owner_reference(owner: &Object, kind: Kind) -> Value {
@@ -500,7 +620,11 @@ fn pod_of(replica_set: &Object) -> Value {
 pub(super) async fn may_adopt(api: &Api, kind: Kind, owner: &Object) -> Result<(), Refusal> {
     let fresh = api.get(kind, &owner.key()).await?;
     if fresh.uid() != owner.uid() || fresh.is_terminating() {
-        return Err(Refusal::conflict(kind, owner.name(), "the owner is gone or has just been deleted"));
+        return Err(Refusal::conflict(
+            kind,
+            owner.name(),
+            "the owner is gone or has just been deleted",
+        ));
     }
     Ok(())
 }
@@ -533,7 +657,8 @@ fn deletion_order(one: (&Object, usize), other: (&Object, usize), now: i64) -> O
             .and_then(|cost| cost.parse::<i32>().ok())
             .unwrap_or_default()
     };
-    let created = |pod: &Object| seconds_of(pod.text("/metadata/creationTimestamp")).unwrap_or_default();
+    let created =
+        |pod: &Object| seconds_of(pod.text("/metadata/creationTimestamp")).unwrap_or_default();
     is_assigned(one)
         .cmp(&is_assigned(other))
         .then_with(|| phase(one).cmp(&phase(other)))
@@ -555,8 +680,15 @@ fn by_age(one_since: i64, other_since: i64, now: i64, one: &Object, other: &Obje
     }
     // The real controller takes the logarithm of nanoseconds; the difference of ranks is the same in seconds but for
     // rounding, so nanoseconds it is.
-    let rank = |since: i64| u128::try_from(now - since).unwrap_or_default().saturating_mul(1_000_000_000).checked_ilog2();
-    rank(one_since).cmp(&rank(other_since)).then_with(|| one.uid().cmp(other.uid()))
+    let rank = |since: i64| {
+        u128::try_from(now - since)
+            .unwrap_or_default()
+            .saturating_mul(1_000_000_000)
+            .checked_ilog2()
+    };
+    rank(one_since)
+        .cmp(&rank(other_since))
+        .then_with(|| one.uid().cmp(other.uid()))
 }
 
 /// The most restarts of any container of a pod.

@@ -36,7 +36,10 @@ pub(super) fn is_rolling_update(deployment: &Object) -> bool {
 }
 
 pub(super) fn has_progress_deadline(deployment: &Object) -> bool {
-    deployment.at("/spec/progressDeadlineSeconds").and_then(Value::as_i64).is_some_and(|limit| limit != UNLIMITED)
+    deployment
+        .at("/spec/progressDeadlineSeconds")
+        .and_then(Value::as_i64)
+        .is_some_and(|limit| limit != UNLIMITED)
 }
 
 /// How many old ReplicaSets are kept; none for all.
@@ -51,7 +54,9 @@ pub(super) fn history_limit(deployment: &Object) -> Option<usize> {
 /// Older first, then by name.
 pub(super) fn by_creation(one: &Object, other: &Object) -> Ordering {
     let created = |object: &Object| seconds_of(object.text("/metadata/creationTimestamp"));
-    created(one).cmp(&created(other)).then_with(|| one.name().cmp(other.name()))
+    created(one)
+        .cmp(&created(other))
+        .then_with(|| one.name().cmp(other.name()))
 }
 
 pub(super) fn by_revision(one: &Object, other: &Object) -> Ordering {
@@ -63,11 +68,18 @@ pub(super) fn by_revision(one: &Object, other: &Object) -> Ordering {
 
 /// A ReplicaSet's revision: 0 when it has none, nothing when it cannot be read.
 fn revision_of(replica_set: &Object) -> Option<i64> {
-    replica_set.annotation(REVISION).map_or(Some(0), |revision| revision.parse().ok())
+    replica_set
+        .annotation(REVISION)
+        .map_or(Some(0), |revision| revision.parse().ok())
 }
 
 pub(super) fn max_revision(replica_sets: &[ReplicaSet]) -> i64 {
-    replica_sets.iter().filter_map(|replica_set| revision_of(replica_set)).max().unwrap_or_default().max(0)
+    replica_sets
+        .iter()
+        .filter_map(|replica_set| revision_of(replica_set))
+        .max()
+        .unwrap_or_default()
+        .max(0)
 }
 
 /// The ReplicaSet whose template is the Deployment's: the oldest one, when there are several (design, fact 6).
@@ -76,7 +88,9 @@ pub(super) fn find_new(deployment: &Object, replica_sets: &[ReplicaSet]) -> Opti
     let wanted = template(deployment);
     let mut sorted = replica_sets.to_vec();
     sorted.sort_by(|one, other| by_creation(one, other));
-    sorted.into_iter().find(|replica_set| same_template(&template(replica_set), &wanted))
+    sorted
+        .into_iter()
+        .find(|replica_set| same_template(&template(replica_set), &wanted))
 }
 
 /// All others.
@@ -90,7 +104,11 @@ pub(super) fn find_old(new: Option<&ReplicaSet>, replica_sets: &[ReplicaSet]) ->
 
 /// Those that want pods.
 pub(super) fn active(replica_sets: &[ReplicaSet]) -> Vec<ReplicaSet> {
-    replica_sets.iter().filter(|replica_set| replica_set.replicas() > 0).cloned().collect()
+    replica_sets
+        .iter()
+        .filter(|replica_set| replica_set.replicas() > 0)
+        .cloned()
+        .collect()
 }
 
 /// The only ReplicaSet that wants pods; when none does, the current one or else the newest (design, facts 1 and 5);
@@ -109,11 +127,17 @@ pub(super) fn active_or_latest(new: Option<&ReplicaSet>, old: &[ReplicaSet]) -> 
 }
 
 pub(super) fn wanted(replica_sets: &[ReplicaSet]) -> i64 {
-    replica_sets.iter().map(|replica_set| replica_set.replicas()).sum()
+    replica_sets
+        .iter()
+        .map(|replica_set| replica_set.replicas())
+        .sum()
 }
 
 pub(super) fn reported(replica_sets: &[ReplicaSet], field: &str) -> i64 {
-    replica_sets.iter().map(|replica_set| replica_set.status(field)).sum()
+    replica_sets
+        .iter()
+        .map(|replica_set| replica_set.status(field))
+        .sum()
 }
 
 /// `maxSurge` and `maxUnavailable` in pods (`ResolveFenceposts`).
@@ -123,17 +147,29 @@ fn fenceposts(deployment: &Object) -> (i64, i64) {
         Some(Value::Number(number)) => number.as_i64().unwrap_or_default(),
         Some(Value::String(text)) => {
             let percent: i64 = text.trim_end_matches('%').parse().unwrap_or_default();
-            if up { (percent * total + 99) / 100 } else { percent * total / 100 }
+            if up {
+                (percent * total + 99) / 100
+            } else {
+                percent * total / 100
+            }
         }
         _ => 0,
     };
     let surge = scaled("/spec/strategy/rollingUpdate/maxSurge", true);
     let unavailable = scaled("/spec/strategy/rollingUpdate/maxUnavailable", false);
-    if surge == 0 && unavailable == 0 { (0, 1) } else { (surge, unavailable) }
+    if surge == 0 && unavailable == 0 {
+        (0, 1)
+    } else {
+        (surge, unavailable)
+    }
 }
 
 pub(super) fn max_surge(deployment: &Object) -> i64 {
-    if is_rolling_update(deployment) { fenceposts(deployment).0 } else { 0 }
+    if is_rolling_update(deployment) {
+        fenceposts(deployment).0
+    } else {
+        0
+    }
 }
 
 pub(super) fn max_unavailable(deployment: &Object) -> i64 {
@@ -161,19 +197,31 @@ pub(super) fn is_saturated(deployment: &Object, new: Option<&ReplicaSet>) -> boo
     let total = deployment.replicas();
     new.is_some_and(|new| {
         new.replicas() == total
-            && new.annotation(DESIRED_REPLICAS).and_then(|text| text.parse::<i64>().ok()) == Some(total)
+            && new
+                .annotation(DESIRED_REPLICAS)
+                .and_then(|text| text.parse::<i64>().ok())
+                == Some(total)
             && new.status("availableReplicas") == total
     })
 }
 
 /// A ReplicaSet's share of what is to be added or removed (`GetReplicaSetProportion`).
-pub(super) fn proportion(replica_set: &Object, deployment: &Object, to_add: i64, added: i64) -> i64 {
+pub(super) fn proportion(
+    replica_set: &Object,
+    deployment: &Object,
+    to_add: i64,
+    added: i64,
+) -> i64 {
     if replica_set.replicas() == 0 || to_add == 0 || to_add == added {
         return 0;
     }
     let fraction = fraction(replica_set, deployment);
     let allowed = to_add - added;
-    if to_add > 0 { fraction.min(allowed) } else { fraction.max(allowed) }
+    if to_add > 0 {
+        fraction.min(allowed)
+    } else {
+        fraction.max(allowed)
+    }
 }
 
 fn fraction(replica_set: &Object, deployment: &Object) -> i64 {
@@ -206,7 +254,11 @@ pub(super) fn set_sizes(replica_set: &mut Object, desired: i64, most: i64) {
 }
 
 pub(super) fn annotate(object: &mut Object, name: &str, value: &str) {
-    set(object.json_mut(), &["metadata", "annotations", name], json!(value));
+    set(
+        object.json_mut(),
+        &["metadata", "annotations", name],
+        json!(value),
+    );
 }
 
 /// Copies the Deployment's annotations and writes the revision (`SetNewReplicaSetAnnotations`, design, fact 8).
@@ -214,7 +266,9 @@ pub(super) fn annotate(object: &mut Object, name: &str, value: &str) {
 /// Returns whether anything changed.
 pub(super) fn annotate_new(deployment: &Object, new: &mut Object, revision: i64) -> bool {
     let mut changed = false;
-    let annotations = deployment.at("/metadata/annotations").and_then(Value::as_object);
+    let annotations = deployment
+        .at("/metadata/annotations")
+        .and_then(Value::as_object);
     for (name, value) in annotations.into_iter().flatten() {
         let value = value.as_str().unwrap_or_default();
         if !NOT_COPIED.contains(&name.as_str()) && new.annotation(name) != Some(value) {
@@ -223,7 +277,11 @@ pub(super) fn annotate_new(deployment: &Object, new: &mut Object, revision: i64)
         }
     }
     let before = new.annotation(REVISION).map(str::to_owned);
-    let Ok(number) = before.as_deref().filter(|text| !text.is_empty()).map_or(Ok(0), str::parse::<i64>) else {
+    let Ok(number) = before
+        .as_deref()
+        .filter(|text| !text.is_empty())
+        .map_or(Ok(0), str::parse::<i64>)
+    else {
         return false;
     };
     if number >= revision {
@@ -232,7 +290,10 @@ pub(super) fn annotate_new(deployment: &Object, new: &mut Object, revision: i64)
     annotate(new, REVISION, &revision.to_string());
     if let Some(before) = before {
         let history = new.annotation(REVISION_HISTORY).unwrap_or_default();
-        let mut all: Vec<&str> = history.split(',').filter(|revision| !revision.is_empty()).collect();
+        let mut all: Vec<&str> = history
+            .split(',')
+            .filter(|revision| !revision.is_empty())
+            .collect();
         all.push(&before);
         while all.join(",").len() > LONGEST_HISTORY {
             all.remove(0);
@@ -245,7 +306,12 @@ pub(super) fn annotate_new(deployment: &Object, new: &mut Object, revision: i64)
 
 /// Whether a status says that everything wanted is updated and available, and nothing else is left.
 pub(super) fn is_complete(deployment: &Object, status: &Value) -> bool {
-    let number = |field: &str| status.get(field).and_then(Value::as_i64).unwrap_or_default();
+    let number = |field: &str| {
+        status
+            .get(field)
+            .and_then(Value::as_i64)
+            .unwrap_or_default()
+    };
     let total = deployment.replicas();
     number("updatedReplicas") == total
         && number("replicas") == total
@@ -255,21 +321,37 @@ pub(super) fn is_complete(deployment: &Object, status: &Value) -> bool {
 
 /// Whether a new status shows progress.
 pub(super) fn is_progressing(deployment: &Object, status: &Value) -> bool {
-    let number = |field: &str| status.get(field).and_then(Value::as_i64).unwrap_or_default();
+    let number = |field: &str| {
+        status
+            .get(field)
+            .and_then(Value::as_i64)
+            .unwrap_or_default()
+    };
     let before = |field: &str| deployment.status(field);
     number("updatedReplicas") > before("updatedReplicas")
-        || number("replicas") - number("updatedReplicas") < before("replicas") - before("updatedReplicas")
+        || number("replicas") - number("updatedReplicas")
+            < before("replicas") - before("updatedReplicas")
         || number("readyReplicas") > before("readyReplicas")
         || number("availableReplicas") > before("availableReplicas")
 }
 
 /// The condition of a type in a status.
 pub(super) fn condition<'a>(status: &'a Value, kind: &str) -> Option<&'a Value> {
-    status.get("conditions").and_then(Value::as_array)?.iter().find(|condition| text_of(condition, "type") == kind)
+    status
+        .get("conditions")
+        .and_then(Value::as_array)?
+        .iter()
+        .find(|condition| text_of(condition, "type") == kind)
 }
 
 /// A condition of now.
-pub(super) fn new_condition(now: &str, kind: &str, status: &str, reason: &str, message: &str) -> Map<String, Value> {
+pub(super) fn new_condition(
+    now: &str,
+    kind: &str,
+    status: &str,
+    reason: &str,
+    message: &str,
+) -> Map<String, Value> {
     [
         ("type", kind),
         ("status", status),
@@ -285,18 +367,28 @@ pub(super) fn new_condition(now: &str, kind: &str, status: &str, reason: &str, m
 
 /// Puts a condition into a status, unless one with the same status and reason is there (`SetDeploymentCondition`).
 pub(super) fn set_condition(status: &mut Value, mut new: Map<String, Value>) {
-    let kind = new.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let kind = new
+        .get("type")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+        .to_owned();
     if let Some(current) = condition(status, &kind)
         && current.get("status") == new.get("status")
     {
         if current.get("reason") == new.get("reason") {
             return;
         }
-        new.insert("lastTransitionTime".to_owned(), json!(text_of(current, "lastTransitionTime")));
+        new.insert(
+            "lastTransitionTime".to_owned(),
+            json!(text_of(current, "lastTransitionTime")),
+        );
     }
     remove_condition(status, &kind);
     if let Some(map) = map_at(status, &[])
-        && let Some(list) = map.entry("conditions").or_insert_with(|| json!([])).as_array_mut()
+        && let Some(list) = map
+            .entry("conditions")
+            .or_insert_with(|| json!([]))
+            .as_array_mut()
     {
         list.push(Value::Object(new));
     }
@@ -304,8 +396,12 @@ pub(super) fn set_condition(status: &mut Value, mut new: Map<String, Value>) {
 
 /// Takes a condition out of a status.
 pub(super) fn remove_condition(status: &mut Value, kind: &str) {
-    let Some(map) = status.as_object_mut() else { return };
-    let Some(list) = map.get_mut("conditions").and_then(Value::as_array_mut) else { return };
+    let Some(map) = status.as_object_mut() else {
+        return;
+    };
+    let Some(list) = map.get_mut("conditions").and_then(Value::as_array_mut) else {
+        return;
+    };
     list.retain(|condition| text_of(condition, "type") != kind);
     if list.is_empty() {
         map.remove("conditions");

@@ -9,7 +9,12 @@ use super::*;
 
 async fn set_replicas(client: kube::Client, replicas: u32) -> Result<Deployment, kube::Error> {
     let api: Api<Deployment> = Api::namespaced(client, NAMESPACE);
-    api.patch(X, &PatchParams::default(), &KubePatch::Merge(json!({"spec": {"replicas": replicas}}))).await
+    api.patch(
+        X,
+        &PatchParams::default(),
+        &KubePatch::Merge(json!({"spec": {"replicas": replicas}})),
+    )
+    .await
 }
 
 #[tokio::test(start_paused = true)]
@@ -24,7 +29,13 @@ async fn each_fault_does_what_it_says() {
     ] {
         let cluster = with_x(Lags::default()).await;
         let injected = fault.clone();
-        cluster.intercept(move |request| if request.agent == "volery" { injected.clone() } else { Fault::None });
+        cluster.intercept(move |request| {
+            if request.agent == "volery" {
+                injected.clone()
+            } else {
+                Fault::None
+            }
+        });
         let answer = timeout(minutes(1), set_replicas(cluster.client("volery"), 3)).await;
         let seen = match &answer {
             Err(_) => "hangs",
@@ -39,14 +50,21 @@ async fn each_fault_does_what_it_says() {
             Fault::ApplyThenBreak | Fault::Break => "broken",
         };
         assert_eq!(seen, expected, "{fault:?}");
-        assert_eq!(get(&cluster, Kind::Deployment, X).replicas(), replicas, "{fault:?}");
+        assert_eq!(
+            get(&cluster, Kind::Deployment, X).replicas(),
+            replicas,
+            "{fault:?}"
+        );
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_client_dies_with_its_nth_write_which_is_carried_out() {
     let cluster = with_x(Lags::default()).await;
-    let options = ClientOptions { dies_with_write: Some(2), ..ClientOptions::of("volery") };
+    let options = ClientOptions {
+        dies_with_write: Some(2),
+        ..ClientOptions::of("volery")
+    };
     let (client, lifeline) = cluster.client_with(options);
     let daemon = tokio::spawn(async move {
         for replicas in 1..=5 {
@@ -67,8 +85,15 @@ async fn a_client_dies_with_its_nth_write_which_is_carried_out() {
 async fn an_invariant_that_breaks_is_reported_with_its_write() {
     let cluster = with_x(Lags::default()).await;
     cluster.after_each_write(|now, _| {
-        let alive = now.list(Kind::Pod, NAMESPACE).filter(|pod| pod.is_active()).count();
-        if alive < 10 { Err(format!("{alive} pods alive")) } else { Ok(()) }
+        let alive = now
+            .list(Kind::Pod, NAMESPACE)
+            .filter(|pod| pod.is_active())
+            .count();
+        if alive < 10 {
+            Err(format!("{alive} pods alive"))
+        } else {
+            Ok(())
+        }
     });
     cluster.scale(NAMESPACE, X, 12).unwrap();
     settle(&cluster).await;
@@ -76,7 +101,10 @@ async fn an_invariant_that_breaks_is_reported_with_its_write() {
     cluster.scale(NAMESPACE, X, 9).unwrap();
     settle(&cluster).await;
     let violations = cluster.violations();
-    assert!(violations[0].contains("replicaset-controller delete pods"), "{violations:?}");
+    assert!(
+        violations[0].contains("replicaset-controller delete pods"),
+        "{violations:?}"
+    );
     assert!(violations[0].ends_with("9 pods alive"), "{violations:?}");
 }
 

@@ -28,7 +28,11 @@ fn minutes(count: u64) -> Duration {
 }
 
 fn lagging(lags: Lags) -> Cluster {
-    Cluster::start(Options { seed: 1, lags, ..Options::default() })
+    Cluster::start(Options {
+        seed: 1,
+        lags,
+        ..Options::default()
+    })
 }
 
 fn cluster() -> Cluster {
@@ -40,8 +44,14 @@ fn every_lag() -> [Lags; 3] {
     let late = Lag::of(milliseconds(500));
     [
         Lags::default(),
-        Lags { deployments: late, ..Lags::default() },
-        Lags { replica_sets: late, ..Lags::default() },
+        Lags {
+            deployments: late,
+            ..Lags::default()
+        },
+        Lags {
+            replica_sets: late,
+            ..Lags::default()
+        },
     ]
 }
 
@@ -63,12 +73,15 @@ async fn with_paused_x(lags: Lags) -> Cluster {
 }
 
 async fn settle(cluster: &Cluster) {
-    assert!(cluster.settle(minutes(5)).await, "the cluster does not come to rest");
+    assert!(
+        cluster.settle(minutes(5)).await,
+        "the cluster does not come to rest"
+    );
 }
 
 /// Waits until the controller has seen a Deployment's spec.
 async fn observed(cluster: &Cluster, name: &str) {
-    for _ in 0..600 {
+    for _ in 0..6000 {
         if get(cluster, Kind::Deployment, name).is_observed() {
             return;
         }
@@ -87,7 +100,11 @@ fn get(cluster: &Cluster, kind: Kind, name: &str) -> Object {
 
 /// Pods alive of an image.
 fn pods(cluster: &Cluster, image: &str) -> usize {
-    cluster.look(|now| now.list(Kind::Pod, NAMESPACE).filter(|pod| pod.is_active() && pod.image() == image).count())
+    cluster.look(|now| {
+        now.list(Kind::Pod, NAMESPACE)
+            .filter(|pod| pod.is_active() && pod.image() == image)
+            .count()
+    })
 }
 
 fn starts(cluster: &Cluster) -> usize {
@@ -95,7 +112,10 @@ fn starts(cluster: &Cluster) -> usize {
 }
 
 fn ends(cluster: &Cluster) -> usize {
-    cluster.journal().turns(NAMESPACE, Turn::Terminating).count()
+    cluster
+        .journal()
+        .turns(NAMESPACE, Turn::Terminating)
+        .count()
 }
 
 /// The ReplicaSets that a Deployment owns.
@@ -103,7 +123,11 @@ fn owned(cluster: &Cluster, name: &str) -> Vec<Object> {
     let uid = get(cluster, Kind::Deployment, name).uid().to_owned();
     cluster.look(|now| {
         now.list(Kind::ReplicaSet, NAMESPACE)
-            .filter(|replica_set| replica_set.controller().is_some_and(|owner| owner.uid == uid))
+            .filter(|replica_set| {
+                replica_set
+                    .controller()
+                    .is_some_and(|owner| owner.uid == uid)
+            })
             .cloned()
             .collect()
     })
@@ -112,7 +136,10 @@ fn owned(cluster: &Cluster, name: &str) -> Vec<Object> {
 /// The only ReplicaSet of an image.
 fn replica_set(cluster: &Cluster, image: &str) -> Object {
     let mut all: Vec<Object> = cluster.look(|now| {
-        now.list(Kind::ReplicaSet, NAMESPACE).filter(|replica_set| replica_set.image() == image).cloned().collect()
+        now.list(Kind::ReplicaSet, NAMESPACE)
+            .filter(|replica_set| replica_set.image() == image)
+            .cloned()
+            .collect()
     });
     assert_eq!(all.len(), 1, "ReplicaSets of {image}");
     all.remove(0)

@@ -11,7 +11,9 @@ async fn with_pods(annotations: Value) -> Cluster {
 }
 
 fn only_pod(cluster: &Cluster) -> Object {
-    cluster.look(|now| now.list(Kind::Pod, NAMESPACE).next().cloned()).unwrap()
+    cluster
+        .look(|now| now.list(Kind::Pod, NAMESPACE).next().cloned())
+        .unwrap()
 }
 
 #[tokio::test(start_paused = true)]
@@ -19,7 +21,10 @@ async fn a_pod_becomes_ready_when_its_template_says() {
     let cluster = with_pods(json!({READY_AFTER: "90s"})).await;
     sleep(Duration::from_secs(80)).await;
     let pod = only_pod(&cluster);
-    assert_eq!((pod.text("/status/phase"), pod.is_ready()), ("Running", false));
+    assert_eq!(
+        (pod.text("/status/phase"), pod.is_ready()),
+        ("Running", false)
+    );
     sleep(Duration::from_secs(20)).await;
     assert!(only_pod(&cluster).is_ready());
 }
@@ -29,12 +34,15 @@ async fn a_crash_looping_pod_restarts_again_and_again_and_is_never_ready() {
     let cluster = with_pods(json!({BEHAVIOUR: "crash-loop"})).await;
     let mut counts = Vec::new();
     for _ in 0..4 {
-        sleep(minutes(2)).await;
+        sleep(minutes(6)).await;
         let pod = only_pod(&cluster);
         assert!(!pod.is_ready());
         counts.push(pod.number("/status/containerStatuses/0/restartCount"));
     }
-    assert!(counts.windows(2).all(|pair| pair[0] < pair[1]), "{counts:?}");
+    assert!(
+        counts.windows(2).all(|pair| pair[0] < pair[1]),
+        "{counts:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -43,12 +51,18 @@ async fn a_pod_without_image_or_node_waits_with_the_reason() {
     sleep(minutes(1)).await;
     let pod = only_pod(&cluster);
     assert_eq!(pod.text("/status/phase"), "Pending");
-    assert_eq!(pod.text("/status/containerStatuses/0/state/waiting/reason"), "ImagePullBackOff");
+    assert_eq!(
+        pod.text("/status/containerStatuses/0/state/waiting/reason"),
+        "ImagePullBackOff"
+    );
 
     let cluster = with_pods(json!({BEHAVIOUR: "unschedulable"})).await;
     sleep(minutes(1)).await;
     let pod = only_pod(&cluster);
-    assert_eq!(pod.condition("PodScheduled").unwrap()["reason"], "Unschedulable");
+    assert_eq!(
+        pod.condition("PodScheduled").unwrap()["reason"],
+        "Unschedulable"
+    );
     assert_eq!(pod.text("/spec/nodeName"), "");
 }
 
@@ -57,11 +71,19 @@ async fn a_pod_ends_when_its_template_says_and_is_replaced_at_once() {
     let cluster = with_pods(json!({TERMINATE_AFTER: "20s"})).await;
     settle(&cluster).await;
     let pod = only_pod(&cluster);
-    cluster.delete(Kind::Pod, NAMESPACE, pod.name(), Propagation::Background).unwrap();
+    cluster
+        .delete(Kind::Pod, NAMESPACE, pod.name(), Propagation::Background)
+        .unwrap();
     sleep(Duration::from_secs(10)).await;
     assert!(get(&cluster, Kind::Pod, pod.name()).is_terminating());
     let x = get(&cluster, Kind::Deployment, X);
-    assert_eq!((x.status("availableReplicas"), x.status("terminatingReplicas")), (1, 1));
+    assert_eq!(
+        (
+            x.status("availableReplicas"),
+            x.status("terminatingReplicas")
+        ),
+        (1, 1)
+    );
     sleep(Duration::from_secs(15)).await;
     assert!(find(&cluster, Kind::Pod, pod.name()).is_none());
     assert_eq!(starts(&cluster), 2);
@@ -70,7 +92,10 @@ async fn a_pod_ends_when_its_template_says_and_is_replaced_at_once() {
 #[tokio::test(start_paused = true)]
 async fn pods_that_are_not_ready_are_the_first_to_go() {
     let cluster = with_x(Lags::default()).await;
-    cluster.direct_pods(|_, conduct| Conduct { behaviour: Behaviour::NeverReady, ..conduct });
+    cluster.direct_pods(|_, conduct| Conduct {
+        behaviour: Behaviour::NeverReady,
+        ..conduct
+    });
     cluster.scale(NAMESPACE, X, 14).unwrap();
     sleep(minutes(1)).await;
     cluster.scale(NAMESPACE, X, 10).unwrap();

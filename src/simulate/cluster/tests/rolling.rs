@@ -16,12 +16,18 @@ async fn a_plain_rolling_update_of_ten_pods_ends_right_and_within_its_bounds() {
         assert!(journal.most_alive(NAMESPACE, begun) <= 13);
         assert!(journal.least_ready(NAMESPACE, begun) >= 8);
         let x = get(&cluster, Kind::Deployment, X);
-        for (field, count) in
-            [("replicas", 10), ("updatedReplicas", 10), ("readyReplicas", 10), ("availableReplicas", 10)]
-        {
+        for (field, count) in [
+            ("replicas", 10),
+            ("updatedReplicas", 10),
+            ("readyReplicas", 10),
+            ("availableReplicas", 10),
+        ] {
             assert_eq!(x.status(field), count, "{field}");
         }
-        assert_eq!(x.condition("Progressing").unwrap()["reason"], "NewReplicaSetAvailable");
+        assert_eq!(
+            x.condition("Progressing").unwrap()["reason"],
+            "NewReplicaSetAvailable"
+        );
         assert_eq!(x.annotation("deployment.kubernetes.io/revision"), Some("2"));
         assert_eq!(owned(&cluster, X).len(), 2);
     }
@@ -36,8 +42,14 @@ async fn going_back_takes_the_old_replica_set_again_with_the_next_revision() {
     }
     assert_eq!(owned(&cluster, X).len(), 2);
     let current = replica_set(&cluster, V1);
-    assert_eq!(current.annotation("deployment.kubernetes.io/revision"), Some("3"));
-    assert_eq!(current.annotation("deployment.kubernetes.io/revision-history"), Some("1"));
+    assert_eq!(
+        current.annotation("deployment.kubernetes.io/revision"),
+        Some("3")
+    );
+    assert_eq!(
+        current.annotation("deployment.kubernetes.io/revision-history"),
+        Some("1")
+    );
     assert_eq!(cluster.journal().starts(NAMESPACE, V1), 20);
 }
 
@@ -53,7 +65,10 @@ async fn a_recreating_deployment_never_runs_two_versions() {
     assert_eq!((pods(&cluster, V1), pods(&cluster, V2)), (0, 4));
     for census in cluster.journal().censuses(NAMESPACE, Duration::ZERO) {
         let old = census.of(V1);
-        assert!(census.of(V2).alive == 0 || old.alive + old.terminating == 0, "{census:?}");
+        assert!(
+            census.of(V2).alive == 0 || old.alive + old.terminating == 0,
+            "{census:?}"
+        );
     }
 }
 
@@ -65,10 +80,15 @@ async fn old_replica_sets_are_kept_up_to_the_history_limit() {
     cluster.apply(&manifest).unwrap();
     for version in 2..=6 {
         settle(&cluster).await;
-        cluster.set_image(NAMESPACE, X, &format!("orders:v{version}")).unwrap();
+        cluster
+            .set_image(NAMESPACE, X, &format!("orders:v{version}"))
+            .unwrap();
     }
     settle(&cluster).await;
-    let mut images: Vec<String> = owned(&cluster, X).iter().map(|set| set.image().to_owned()).collect();
+    let mut images: Vec<String> = owned(&cluster, X)
+        .iter()
+        .map(|set| set.image().to_owned())
+        .collect();
     images.sort();
     assert_eq!(images, ["orders:v4", "orders:v5", "orders:v6"]);
 }
@@ -77,12 +97,24 @@ async fn old_replica_sets_are_kept_up_to_the_history_limit() {
 async fn a_rollout_that_hangs_is_reported_after_its_deadline() {
     let cluster = with_x(Lags::default()).await;
     cluster.direct_pods(|pod, conduct| {
-        if pod.image() == V2 { Conduct { behaviour: Behaviour::NeverReady, ..conduct } } else { conduct }
+        if pod.image() == V2 {
+            Conduct {
+                behaviour: Behaviour::NeverReady,
+                ..conduct
+            }
+        } else {
+            conduct
+        }
     });
     cluster.set_image(NAMESPACE, X, V2).unwrap();
     sleep(minutes(9)).await;
     let reason = |cluster: &Cluster| {
-        get(cluster, Kind::Deployment, X).condition("Progressing").unwrap()["reason"].as_str().unwrap().to_owned()
+        get(cluster, Kind::Deployment, X)
+            .condition("Progressing")
+            .unwrap()["reason"]
+            .as_str()
+            .unwrap()
+            .to_owned()
     };
     assert_eq!(reason(&cluster), "ReplicaSetUpdated");
     sleep(minutes(2)).await;
@@ -99,23 +131,41 @@ async fn pods_count_as_available_after_min_ready_seconds() {
     cluster.apply(&manifest).unwrap();
     sleep(Duration::from_secs(20)).await;
     let x = get(&cluster, Kind::Deployment, X);
-    assert_eq!((x.status("readyReplicas"), x.status("availableReplicas")), (3, 0));
+    assert_eq!(
+        (x.status("readyReplicas"), x.status("availableReplicas")),
+        (3, 0)
+    );
     sleep(Duration::from_secs(20)).await;
-    assert_eq!(get(&cluster, Kind::Deployment, X).status("availableReplicas"), 3);
+    assert_eq!(
+        get(&cluster, Kind::Deployment, X).status("availableReplicas"),
+        3
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_same_seed_gives_the_same_timeline_and_another_one_another() {
     async fn timeline(seed: u64) -> Vec<String> {
-        let jitter = Lag { fixed: Duration::ZERO, jitter: milliseconds(300) };
-        let options = Options { seed, lags: Lags::all(jitter), ..Options::default() };
+        let jitter = Lag {
+            fixed: Duration::ZERO,
+            jitter: milliseconds(300),
+        };
+        let options = Options {
+            seed,
+            lags: Lags::all(jitter),
+            ..Options::default()
+        };
         let cluster = Cluster::start(options);
         cluster.apply(&deployment(NAMESPACE, X, 10, V1)).unwrap();
         sleep(milliseconds(700)).await;
         cluster.set_image(NAMESPACE, X, V2).unwrap();
         settle(&cluster).await;
         assert_eq!((pods(&cluster, V1), pods(&cluster, V2)), (0, 10));
-        cluster.journal().writes.iter().map(ToString::to_string).collect()
+        cluster
+            .journal()
+            .writes
+            .iter()
+            .map(ToString::to_string)
+            .collect()
     }
     let first = timeline(3).await;
     assert_eq!(timeline(3).await, first);
