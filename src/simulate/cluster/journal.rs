@@ -167,7 +167,7 @@ impl Count {
     }
 }
 
-/// The pods of one namespace at one moment, by image.
+/// The pods of one namespace at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Census {
     /// since the cluster began; holds until the next census of this namespace
@@ -176,10 +176,12 @@ pub struct Census {
     pub namespace: String,
     /// by image of the first container
     pub images: BTreeMap<String, Count>,
+    /// by name of the ReplicaSet, for versions that differ in something else
+    pub replica_sets: BTreeMap<String, Count>,
 }
 
 impl Census {
-    /// All images together.
+    /// All pods together.
     #[must_use]
     pub fn total(&self) -> Count {
         let mut total = Count::default();
@@ -198,23 +200,35 @@ impl Census {
         namespace: &str,
         pods: impl Iterator<Item = &'a Object>,
     ) -> Self {
-        let mut images: BTreeMap<String, Count> = BTreeMap::new();
+        let namespace = namespace.to_owned();
+        let (mut images, mut replica_sets) = (BTreeMap::new(), BTreeMap::new());
         for pod in pods {
             let alive = pod.is_active();
-            images
-                .entry(pod.image().to_owned())
-                .or_default()
-                .add(Count {
-                    alive: usize::from(alive),
-                    ready: usize::from(alive && pod.is_ready()),
-                    terminating: usize::from(pod.is_terminating()),
-                });
+            let one = Count {
+                alive: usize::from(alive),
+                ready: usize::from(alive && pod.is_ready()),
+                terminating: usize::from(pod.is_terminating()),
+            };
+            let owner = pod.controller().map(|owner| owner.name).unwrap_or_default();
+            for (counts, name) in [
+                (&mut images, pod.image().to_owned()),
+                (&mut replica_sets, owner),
+            ] {
+                let count: &mut Count = counts.entry(name).or_default();
+                count.add(one);
+            }
         }
         Self {
             at,
-            namespace: namespace.to_owned(),
+            namespace,
             images,
+            replica_sets,
         }
+    }
+
+    /// Whether nothing has changed since `last`.
+    fn agrees_with(&self, last: &Self) -> bool {
+        (&self.images, &self.replica_sets) == (&last.images, &last.replica_sets)
     }
 }
 
@@ -333,7 +347,7 @@ impl Journal {
             .iter()
             .rev()
             .find(|last| last.namespace == census.namespace);
-        if last.is_none_or(|last| last.images != census.images) {
+        if last.is_none_or(|last| !census.agrees_with(last)) {
             self.census.push(census);
         }
     }

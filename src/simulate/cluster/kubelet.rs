@@ -1,13 +1,15 @@
-//! The stand-in for scheduler and kubelet: pods run, fail and end as their template's annotations say.
+//! The stand-in for scheduler and kubelet: pods run, fail and end as their template's annotations say, the same that the
+//! test bed's stand-in reads, until somebody says otherwise while they run.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{Instant, sleep, sleep_until};
 
-use super::object::{Key, Kind, Object, remove, set};
+use super::object::{Kind, Object, set, text_of};
 use super::shared::{Api, Shared, Write};
 use super::store::{Deletion, Occurrence, Part};
 
@@ -15,66 +17,61 @@ use super::store::{Deletion, Occurrence, Part};
 pub const BEHAVIOUR: &str = "bed.volery.dev/behaviour";
 /// How long a pod of this template takes to become ready, for example `300ms`.
 pub const READY_AFTER: &str = "bed.volery.dev/ready-after";
+/// How long a crash-looping pod of this template stays up, for example `1s`, which is the default.
+pub const UP: &str = "bed.volery.dev/up";
+/// How long a crash-looping pod of this template stays down, for example `1s`, which is the default.
+pub const DOWN: &str = "bed.volery.dev/down";
+/// The exit code of a crash-looping pod of this template; 1 by default.
+pub const EXIT_CODE: &str = "bed.volery.dev/exit-code";
 /// How long a pod of this template takes to end, for example `2s`.
 pub const TERMINATE_AFTER: &str = "bed.volery.dev/terminate-after";
 
-/// The delay before a container that crashed is started again, the first time; doubles with each crash.
-const FIRST_BACK_OFF: Duration = Duration::from_secs(10);
-/// The longest delay before a container that crashed is started again.
-const LONGEST_BACK_OFF: Duration = Duration::from_secs(300);
-
-/// What a pod does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// What the containers of a pod do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Behaviour {
-    /// becomes ready and stays so
-    #[default]
-    Ready,
-    /// runs, and never becomes ready
+    /// run, and are ready after `after`
+    Ready {
+        /// since the container's start
+        after: Duration,
+    },
+    /// run and never become ready
     NeverReady,
-    /// starts, exits with code 1, and is started again, later and later
-    CrashLoop,
-    /// waits for an image that cannot be pulled
+    /// are ready for `up`, then gone for `down`, again and again, the restart count rising
+    CrashLoop {
+        /// how long they run
+        up: Duration,
+        /// how long until they are started again
+        down: Duration,
+        /// how they end
+        exit_code: i64,
+    },
+    /// wait for an image that cannot be pulled
     ImagePull,
-    /// waits for a node
+    /// wait for a node
     Unschedulable,
 }
 
-impl Behaviour {
-    /// The behaviour of a name, as in the annotation.
-    #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
-        match name {
-            "ready" => Some(Self::Ready),
-            "never-ready" => Some(Self::NeverReady),
-            "crash-loop" => Some(Self::CrashLoop),
-            "image-pull" => Some(Self::ImagePull),
-            "unschedulable" => Some(Self::Unschedulable),
-            _ => None,
-        }
-    }
-}
-
-/// What one pod does, and when.
+/// What one pod does, and how it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conduct {
     /// what it does
     pub behaviour: Behaviour,
-    /// how long after its start it becomes ready, or crashes
-    pub ready_after: Duration,
-    /// how long it takes to end
+    /// how long it takes to end, at most its grace period
     pub terminate_after: Duration,
 }
 
-/// Decides what a pod does, given what its annotations say; called with the store locked.
+/// Decides what a pod does, given what its annotations say; called whenever the pod acts, with the store locked.
 pub type Direct = Box<dyn FnMut(&Object, Conduct) -> Conduct + Send>;
 
-/// The table of overrides.
+/// What was said about pods while they run.
 #[derive(Default)]
-pub(super) struct Behaviours {
+pub(super) struct Orders {
+    /// by namespace and image
+    pub(super) turned: BTreeMap<(String, String), Behaviour>,
     pub(super) direct: Option<Direct>,
 }
 
-/// Reads a duration such as `300ms`, `2s` or `1m`.
+/// Reads a duration such as `300ms` or `2s`.
 fn duration(text: &str) -> Option<Duration> {
     let (number, unit) = text
         .trim()
@@ -89,19 +86,34 @@ fn duration(text: &str) -> Option<Duration> {
 }
 
 fn conduct(shared: &Shared, pod: &Object) -> Conduct {
-    let told = |name: &str| pod.annotation(name);
-    let conduct = Conduct {
-        behaviour: told(BEHAVIOUR)
-            .and_then(Behaviour::named)
-            .unwrap_or_default(),
-        ready_after: told(READY_AFTER)
-            .and_then(duration)
-            .unwrap_or(shared.options.ready_after),
-        terminate_after: told(TERMINATE_AFTER)
-            .and_then(duration)
-            .unwrap_or(shared.options.terminate_after),
+    let told =
+        |name: &str, default: Duration| pod.annotation(name).and_then(duration).unwrap_or(default);
+    let behaviour = match pod.annotation(BEHAVIOUR).unwrap_or_default() {
+        "never-ready" => Behaviour::NeverReady,
+        "crash-loop" => Behaviour::CrashLoop {
+            up: told(UP, Duration::from_secs(1)),
+            down: told(DOWN, Duration::from_secs(1)),
+            exit_code: pod
+                .annotation(EXIT_CODE)
+                .and_then(|code| code.parse().ok())
+                .unwrap_or(1),
+        },
+        "image-pull" => Behaviour::ImagePull,
+        "unschedulable" => Behaviour::Unschedulable,
+        _ => Behaviour::Ready {
+            after: told(READY_AFTER, shared.options.ready_after),
+        },
     };
-    match &mut shared.lock().behaviours.direct {
+    let mut conduct = Conduct {
+        behaviour,
+        terminate_after: told(TERMINATE_AFTER, shared.options.terminate_after),
+    };
+    let mut state = shared.lock();
+    let turned = (pod.namespace().to_owned(), pod.image().to_owned());
+    if let Some(behaviour) = state.orders.turned.get(&turned) {
+        conduct.behaviour = *behaviour;
+    }
+    match &mut state.orders.direct {
         Some(direct) => direct(pod, conduct),
         None => conduct,
     }
@@ -109,18 +121,16 @@ fn conduct(shared: &Shared, pod: &Object) -> Conduct {
 
 /// Runs all pods.
 pub(super) async fn run(shared: Arc<Shared>) {
-    let kubelet = Kubelet {
-        api: Api::new(Arc::clone(&shared), "kubelet"),
-        shared: Arc::clone(&shared),
-    };
-    let mut lives = JoinSet::new();
+    let api = Api::new(Arc::clone(&shared), "kubelet");
+    let mut tasks = JoinSet::new();
+    let mut lives: BTreeMap<String, AbortHandle> = BTreeMap::new();
     let mut seen = 0;
     loop {
         let rung = shared.rung();
         let change = shared.lock().store.change(Kind::Pod, seen).cloned();
         let Some(change) = change else {
             rung.await;
-            while lives.try_join_next().is_some() {}
+            while tasks.try_join_next().is_some() {}
             continue;
         };
         seen += 1;
@@ -130,52 +140,162 @@ pub(super) async fn run(shared: Arc<Shared>) {
                 .before
                 .as_ref()
                 .is_some_and(|before| before.is_terminating());
+        let life = || Life::new(Arc::clone(&shared), api.clone(), Arc::clone(pod));
         match change.occurrence {
             Occurrence::Added => {
-                lives.spawn(kubelet.clone().live(Arc::clone(pod)));
+                lives.insert(pod.uid().to_owned(), tasks.spawn(life().live()));
             }
-            Occurrence::Modified if ends_now => {
-                lives.spawn(kubelet.clone().end(Arc::clone(pod)));
+            Occurrence::Modified | Occurrence::Deleted => {
+                if (ends_now || change.occurrence == Occurrence::Deleted)
+                    && let Some(running) = lives.remove(pod.uid())
+                {
+                    running.abort();
+                }
+                if ends_now && change.occurrence == Occurrence::Modified {
+                    tasks.spawn(life().end());
+                }
             }
-            Occurrence::Modified | Occurrence::Deleted => {}
         }
     }
 }
 
-#[derive(Clone)]
-struct Kubelet {
-    api: Api,
-    shared: Arc<Shared>,
+/// Where the containers of a pod are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Unscheduled,
+    Pulling,
+    Running,
+    Ready,
+    BackOff,
 }
 
-impl Kubelet {
-    /// A pod's life until it is told to end.
-    async fn live(self, pod: Arc<Object>) {
-        let conduct = conduct(&self.shared, &pod);
-        let start = self
+/// The life of one pod.
+struct Life {
+    shared: Arc<Shared>,
+    api: Api,
+    pod: Arc<Object>,
+    restarts: u32,
+    last_exit: Option<i64>,
+    up_since: Option<Instant>,
+    down_since: Option<Instant>,
+    /// What was written last: the status is written when it changes.
+    shown: Option<(Stage, u32)>,
+}
+
+impl Life {
+    const fn new(shared: Arc<Shared>, api: Api, pod: Arc<Object>) -> Self {
+        Self {
+            shared,
+            api,
+            pod,
+            restarts: 0,
+            last_exit: None,
+            up_since: None,
+            down_since: None,
+            shown: None,
+        }
+    }
+
+    async fn live(mut self) {
+        let delay = self
             .shared
             .lock()
             .store
             .random
             .duration(&self.shared.options.start_time);
-        sleep(start).await;
-        if conduct.behaviour == Behaviour::Unschedulable {
-            self.update(&pod, Part::Status, |pod| {
-                let now = self.shared.clock.timestamp();
-                set(
-                    pod,
-                    &["status", "conditions"],
-                    json!([{
-                        "type": "PodScheduled",
-                        "status": "False",
-                        "lastTransitionTime": now,
-                        "reason": "Unschedulable",
-                        "message": "0/3 nodes are available: 3 Insufficient cpu.",
-                    }]),
-                );
-            });
-            return;
+        sleep(delay).await;
+        let mut started = None;
+        let shared = Arc::clone(&self.shared);
+        loop {
+            let ordered = shared.rung_for_pods();
+            let behaviour = conduct(&self.shared, &self.pod).behaviour;
+            if started.is_none() && behaviour != Behaviour::Unschedulable {
+                if !self.bind() {
+                    return;
+                }
+                started = Some(self.shared.clock.now());
+            }
+            let (stage, next) = self.stage(behaviour, started);
+            if !self.show(stage) {
+                return;
+            }
+            match next {
+                Some(next) => tokio::select! {
+                    biased;
+                    () = ordered => {}
+                    () = sleep_until(next) => {}
+                },
+                None => ordered.await,
+            }
         }
+    }
+
+    /// Where the containers are now, and when that changes by itself.
+    fn stage(
+        &mut self,
+        behaviour: Behaviour,
+        started: Option<Instant>,
+    ) -> (Stage, Option<Instant>) {
+        let now = self.shared.clock.now();
+        let Some(started) = started else {
+            return (Stage::Unscheduled, None);
+        };
+        match behaviour {
+            Behaviour::NeverReady | Behaviour::Unschedulable => (Stage::Running, None),
+            Behaviour::ImagePull => (Stage::Pulling, None),
+            Behaviour::Ready { after } if now < started + after => {
+                (Stage::Running, Some(started + after))
+            }
+            Behaviour::Ready { .. } => (Stage::Ready, None),
+            Behaviour::CrashLoop {
+                up,
+                down,
+                exit_code,
+            } => {
+                if let Some(since) = self.down_since.filter(|since| now < *since + down) {
+                    return (Stage::BackOff, Some(since + down));
+                }
+                if self.down_since.take().is_some() {
+                    self.up_since = None;
+                }
+                let since = *self.up_since.get_or_insert(now);
+                if now < since + up {
+                    return (Stage::Ready, Some(since + up));
+                }
+                self.down_since = Some(now);
+                self.restarts += 1;
+                self.last_exit = Some(exit_code);
+                (Stage::BackOff, Some(now + down))
+            }
+        }
+    }
+
+    /// Ends a pod that was told to.
+    async fn end(self) {
+        let grace = self.pod.number("/metadata/deletionGracePeriodSeconds");
+        let longest = Duration::from_secs(u64::try_from(grace).unwrap_or_default());
+        sleep(
+            conduct(&self.shared, &self.pod)
+                .terminate_after
+                .min(longest),
+        )
+        .await;
+        let deletion = Deletion {
+            uid: Some(self.pod.uid().to_owned()),
+            grace: Some(0),
+            ..Deletion::default()
+        };
+        // Somebody else may have ended it by force meanwhile.
+        let _ = self.api.write_now(
+            Kind::Pod,
+            &self.pod.key(),
+            Part::Main,
+            Write::Delete(deletion),
+        );
+    }
+
+    /// Places the pod on a node; whether it still lives.
+    fn bind(&self) -> bool {
         let node = format!(
             "node-{}",
             1 + self
@@ -185,132 +305,102 @@ impl Kubelet {
                 .random
                 .below(self.shared.options.nodes.max(1))
         );
-        let placed = self.update(&pod, Part::Main, |pod| {
+        self.update(Part::Main, |pod| {
             set(pod, &["spec", "nodeName"], json!(node))
-        });
-        if !placed {
-            return;
-        }
-        match conduct.behaviour {
-            Behaviour::Ready => {
-                self.running(&pod, 0, Readiness::NotReady);
-                sleep(conduct.ready_after).await;
-                self.running(&pod, 0, Readiness::Ready);
-            }
-            Behaviour::NeverReady => {
-                self.running(&pod, 0, Readiness::NotReady);
-            }
-            Behaviour::CrashLoop => self.crash(&pod, conduct.ready_after).await,
-            Behaviour::ImagePull => {
-                self.waiting(&pod, "Pending", 0, "ErrImagePull", "image not found");
-                sleep(FIRST_BACK_OFF).await;
-                self.waiting(
-                    &pod,
-                    "Pending",
-                    0,
-                    "ImagePullBackOff",
-                    "Back-off pulling image",
-                );
-            }
-            Behaviour::Unschedulable => {}
-        }
-    }
-
-    async fn crash(&self, pod: &Object, runs_for: Duration) {
-        let mut back_off = FIRST_BACK_OFF;
-        let mut restarts = 0;
-        while self.running(pod, restarts, Readiness::NotReady) {
-            sleep(runs_for).await;
-            if !self.waiting(
-                pod,
-                "Running",
-                restarts,
-                "CrashLoopBackOff",
-                "back-off restarting failed container",
-            ) {
-                return;
-            }
-            sleep(back_off).await;
-            back_off = (back_off * 2).min(LONGEST_BACK_OFF);
-            restarts += 1;
-        }
-    }
-
-    /// Ends a pod that was told to.
-    async fn end(self, pod: Arc<Object>) {
-        let grace = pod.number("/metadata/deletionGracePeriodSeconds");
-        let longest = Duration::from_secs(u64::try_from(grace).unwrap_or_default());
-        sleep(conduct(&self.shared, &pod).terminate_after.min(longest)).await;
-        let deletion = Deletion {
-            uid: Some(pod.uid().to_owned()),
-            grace: Some(0),
-            ..Deletion::default()
-        };
-        // Somebody else may have ended it by force meanwhile.
-        let _ = self
-            .api
-            .write_now(Kind::Pod, &pod.key(), Part::Main, Write::Delete(deletion));
-    }
-
-    fn running(&self, pod: &Object, restarts: u32, readiness: Readiness) -> bool {
-        let now = self.shared.clock.timestamp();
-        self.update(pod, Part::Status, |pod| {
-            let mut statuses = containers(pod, restarts, readiness == Readiness::Ready);
-            for status in &mut statuses {
-                set(status, &["state"], json!({"running": {"startedAt": now}}));
-                set(status, &["started"], json!(true));
-                if restarts > 0 {
-                    set(status, &["lastState"], exited(&now));
-                }
-            }
-            set(pod, &["status", "phase"], json!("Running"));
-            set(
-                pod,
-                &["status", "containerStatuses"],
-                Value::Array(statuses),
-            );
-            set_conditions(pod, readiness, &now);
         })
     }
 
-    fn waiting(
-        &self,
-        pod: &Object,
-        phase: &str,
-        restarts: u32,
-        reason: &str,
-        message: &str,
-    ) -> bool {
-        let now = self.shared.clock.timestamp();
-        self.update(pod, Part::Status, |pod| {
-            let mut statuses = containers(pod, restarts, false);
-            for status in &mut statuses {
-                set(
-                    status,
-                    &["state"],
-                    json!({"waiting": {"reason": reason, "message": message}}),
-                );
-                set(status, &["started"], json!(false));
-                if phase == "Running" {
-                    set(status, &["lastState"], exited(&now));
-                }
+    /// Writes the status if it is another; whether the pod still lives.
+    fn show(&mut self, stage: Stage) -> bool {
+        if self.shown == Some((stage, self.restarts)) {
+            return true;
+        }
+        self.shown = Some((stage, self.restarts));
+        self.update(Part::Status, |pod| {
+            let now = self.shared.clock.timestamp();
+            let before = Object::new(pod.clone());
+            if stage == Stage::Unscheduled {
+                set(pod, &["status", "conditions"], json!([unscheduled(&now)]));
+                return;
             }
+            let phase = if stage == Stage::Pulling {
+                "Pending"
+            } else {
+                "Running"
+            };
             set(pod, &["status", "phase"], json!(phase));
             set(
                 pod,
+                &["status", "startTime"],
+                json!(before.text("/metadata/creationTimestamp")),
+            );
+            set(
+                pod,
+                &["status", "conditions"],
+                conditions(&before, stage, &now),
+            );
+            let containers = before.at("/spec/containers").and_then(Value::as_array);
+            let statuses: Vec<Value> = containers
+                .into_iter()
+                .flatten()
+                .enumerate()
+                .map(|(index, container)| {
+                    if index == 0 {
+                        self.first_container(container, stage, &now)
+                    } else {
+                        other_container(container, &now)
+                    }
+                })
+                .collect();
+            set(
+                pod,
                 &["status", "containerStatuses"],
                 Value::Array(statuses),
             );
-            set_conditions(pod, Readiness::NotReady, &now);
         })
     }
 
-    /// Changes a pod that still lives; whether it does.
-    fn update(&self, pod: &Object, part: Part, change: impl FnOnce(&mut Value)) -> bool {
-        let key: Key = pod.key();
+    /// Trouble befalls the first container; the others of such a pod just run.
+    fn first_container(&self, container: &Value, stage: Stage, now: &str) -> Value {
+        let (name, image) = (text_of(container, "name"), text_of(container, "image"));
+        let waiting = |reason: &str, message: String| json!({"waiting": {"reason": reason, "message": message}});
+        let state = match stage {
+            Stage::Pulling => waiting(
+                "ImagePullBackOff",
+                format!("Back-off pulling image \"{image}\": not found"),
+            ),
+            Stage::BackOff => waiting(
+                "CrashLoopBackOff",
+                format!("back-off 10s restarting failed container={name}"),
+            ),
+            Stage::Unscheduled | Stage::Running | Stage::Ready => {
+                json!({"running": {"startedAt": now}})
+            }
+        };
+        let mut status = json!({
+            "name": name,
+            "image": image,
+            "imageID": "",
+            "ready": stage == Stage::Ready,
+            "started": matches!(stage, Stage::Ready | Stage::Running),
+            "restartCount": self.restarts,
+            "state": state,
+        });
+        if let Some(code) = self.last_exit {
+            let reason = if code == 0 { "Completed" } else { "Error" };
+            let exit =
+                json!({"exitCode": code, "reason": reason, "startedAt": now, "finishedAt": now});
+            set(&mut status, &["lastState", "terminated"], exit);
+        }
+        status
+    }
+
+    /// Changes the pod if it still lives; whether it does.
+    fn update(&self, part: Part, change: impl FnOnce(&mut Value)) -> bool {
+        let key = self.pod.key();
         let current = self.shared.lock().store.find(Kind::Pod, &key).cloned();
         let Some(current) =
-            current.filter(|current| current.uid() == pod.uid() && current.is_active())
+            current.filter(|current| current.uid() == self.pod.uid() && current.is_active())
         else {
             return false;
         };
@@ -322,59 +412,48 @@ impl Kubelet {
     }
 }
 
-/// Whether a pod serves.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Readiness {
-    Ready,
-    NotReady,
+fn unscheduled(now: &str) -> Value {
+    json!({
+        "type": "PodScheduled",
+        "status": "False",
+        "lastTransitionTime": now,
+        "reason": "Unschedulable",
+        "message": "0/3 nodes are available: 3 Insufficient cpu. preemption: 0/3 nodes are available: \
+                    3 No preemption victims found for incoming pod.",
+    })
 }
 
-fn exited(now: &str) -> Value {
-    json!({"terminated": {"exitCode": 1, "reason": "Error", "finishedAt": now}})
+fn other_container(container: &Value, now: &str) -> Value {
+    json!({
+        "name": text_of(container, "name"),
+        "image": text_of(container, "image"),
+        "imageID": "",
+        "ready": true,
+        "started": true,
+        "restartCount": 0,
+        "state": {"running": {"startedAt": now}},
+    })
 }
 
-/// The statuses of a pod's containers, without their state.
-fn containers(pod: &Value, restarts: u32, ready: bool) -> Vec<Value> {
-    pod.pointer("/spec/containers")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .map(|container| {
-            json!({
-                "name": container.get("name").cloned().unwrap_or_default(),
-                "image": container.get("image").cloned().unwrap_or_default(),
-                "imageID": "",
-                "ready": ready,
-                "restartCount": restarts,
-            })
-        })
-        .collect()
-}
-
-/// Writes the conditions of a pod on a node; a condition keeps its time when it keeps its status.
-fn set_conditions(pod: &mut Value, readiness: Readiness, now: &str) {
-    let before = Object::new(pod.clone());
+/// The conditions of a pod on a node; each keeps its time while it keeps its status.
+fn conditions(before: &Object, stage: Stage, now: &str) -> Value {
+    let ready = stage == Stage::Ready;
     let condition = |kind: &str, holds: bool| {
         let status = if holds { "True" } else { "False" };
         let old = before
             .condition(kind)
-            .filter(|old| old.get("status").and_then(Value::as_str) == Some(status));
-        let since = old
-            .and_then(|old| old.get("lastTransitionTime"))
-            .cloned()
-            .unwrap_or_else(|| json!(now));
-        json!({"type": kind, "status": status, "lastTransitionTime": since})
+            .filter(|old| text_of(old, "status") == status);
+        let since = old.map_or(now, |old| text_of(old, "lastTransitionTime"));
+        let mut condition = json!({"type": kind, "status": status, "lastTransitionTime": since});
+        if !holds {
+            set(&mut condition, &["reason"], json!("ContainersNotReady"));
+        }
+        condition
     };
-    let ready = readiness == Readiness::Ready;
-    let conditions = [
+    json!([
         condition("PodScheduled", true),
         condition("Initialized", true),
         condition("ContainersReady", ready),
         condition("Ready", ready),
-    ];
-    set(pod, &["status", "conditions"], json!(conditions));
-    if before.at("/status/startTime").is_none() {
-        set(pod, &["status", "startTime"], json!(now));
-    }
-    remove(pod, &["status", "reason"]);
+    ])
 }

@@ -30,6 +30,7 @@ mod object;
 mod patch;
 mod random;
 mod refusal;
+mod rollout_status;
 mod selector;
 mod server;
 mod shared;
@@ -50,10 +51,13 @@ use tokio::time::sleep;
 
 pub use self::fault::{Fault, Intercept};
 pub use self::journal::{Census, Count, Journal, Moment, PodTurn, Request, Turn, Verb};
-pub use self::kubelet::{BEHAVIOUR, Behaviour, Conduct, Direct, READY_AFTER, TERMINATE_AFTER};
+pub use self::kubelet::{
+    BEHAVIOUR, Behaviour, Conduct, DOWN, Direct, EXIT_CODE, READY_AFTER, TERMINATE_AFTER, UP,
+};
 pub use self::object::{Controller, Key, Kind, Object};
 pub use self::patch::Patch;
 pub use self::refusal::Refusal;
+pub use self::rollout_status::RolloutStatus;
 pub use self::shared::Invariant;
 pub use self::store::{Deletion, Part, Propagation};
 pub use self::user::deployment;
@@ -151,8 +155,8 @@ impl Default for Options {
             lags: Lags::default(),
             request_time: milliseconds(1)..milliseconds(4),
             start_time: milliseconds(20)..milliseconds(120),
-            ready_after: milliseconds(500),
-            terminate_after: milliseconds(500),
+            ready_after: milliseconds(100),
+            terminate_after: milliseconds(100),
             nodes: 1,
         }
     }
@@ -294,6 +298,11 @@ impl Cluster {
         self.shared.lock().journal.clone()
     }
 
+    /// Reads everything that happened so far without copying it.
+    pub fn read_journal<R>(&self, read: impl FnOnce(&Journal) -> R) -> R {
+        read(&self.shared.lock().journal)
+    }
+
     /// Looks at the objects as they are, which takes no time and leaves no trace.
     pub fn look<R>(&self, look: impl FnOnce(&Snapshot<'_>) -> R) -> R {
         look(&Snapshot::new(&self.shared.lock().store))
@@ -323,9 +332,17 @@ impl Cluster {
         self.shared.lock().violations.clone()
     }
 
-    /// Decides from now on what pods do when they start and end, given what their annotations say.
+    /// From now on pods in `namespace` with this image behave like this, running ones too.
+    pub fn turn_pods(&self, namespace: &str, image: &str, behaviour: Behaviour) {
+        let of = (namespace.to_owned(), image.to_owned());
+        self.shared.lock().orders.turned.insert(of, behaviour);
+        self.shared.ring_for_pods();
+    }
+
+    /// Decides from now on what pods do, running ones too, given what their annotations and [`Cluster::turn_pods`] say.
     pub fn direct_pods(&self, direct: impl FnMut(&Object, Conduct) -> Conduct + Send + 'static) {
-        self.shared.lock().behaviours.direct = Some(Box::new(direct));
+        self.shared.lock().orders.direct = Some(Box::new(direct));
+        self.shared.ring_for_pods();
     }
 
     /// Changes how late the controllers see a kind, from the next change on.

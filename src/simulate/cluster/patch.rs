@@ -77,7 +77,7 @@ fn tests_absence(target: &Value, operation: &json_patch::PatchOperation) -> bool
 }
 
 /// The member by which a list's items are told apart in a strategic merge patch.
-fn merge_key(list: &str) -> Option<&'static str> {
+pub(super) fn merge_key(list: &str) -> Option<&'static str> {
     match list {
         "containers" | "initContainers" | "env" | "volumes" | "imagePullSecrets" => Some("name"),
         "volumeMounts" => Some("mountPath"),

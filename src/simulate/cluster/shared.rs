@@ -13,7 +13,7 @@ use super::Options;
 use super::clock::Clock;
 use super::fault::{Fault, Intercept};
 use super::journal::{Census, Journal, Request, Verb};
-use super::kubelet::Behaviours;
+use super::kubelet::Orders;
 use super::object::{Key, Kind, Object};
 use super::patch::Patch;
 use super::random::{Random, scramble};
@@ -68,7 +68,7 @@ pub(super) struct State {
     pub(super) violations: Vec<String>,
     pub(super) lags: BTreeMap<Kind, Lag>,
     pub(super) held: BTreeSet<Kind>,
-    pub(super) behaviours: Behaviours,
+    pub(super) orders: Orders,
 }
 
 pub(super) struct Shared {
@@ -78,6 +78,8 @@ pub(super) struct Shared {
     /// Rings whenever something changed for which somebody may be waiting. Not a watch channel: that one wakes in an
     /// order left to chance, and the same seed is to give the same timeline.
     bell: Notify,
+    /// Rings when somebody says anew what pods do.
+    pods_bell: Notify,
 }
 
 impl Shared {
@@ -91,13 +93,14 @@ impl Shared {
             violations: Vec::new(),
             lags: options.lags.by_kind(),
             held: BTreeSet::new(),
-            behaviours: Behaviours::default(),
+            orders: Orders::default(),
         };
         Self {
             state: Mutex::new(state),
             options,
             clock,
             bell: Notify::new(),
+            pods_bell: Notify::new(),
         }
     }
 
@@ -114,6 +117,16 @@ impl Shared {
     /// Ends with the next change after this call, waited for or not.
     pub(super) fn rung(&self) -> Notified<'_> {
         self.bell.notified()
+    }
+
+    /// Makes every running pod look at its orders.
+    pub(super) fn ring_for_pods(&self) {
+        self.pods_bell.notify_waiters();
+    }
+
+    /// Ends when pods are told anew what to do, after this call.
+    pub(super) fn rung_for_pods(&self) -> Notified<'_> {
+        self.pods_bell.notified()
     }
 
     /// Waits as long as a request takes one way.

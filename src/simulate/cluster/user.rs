@@ -5,8 +5,8 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::Cluster;
-use super::object::{Key, Kind, Object, text_of};
-use super::patch::Patch;
+use super::object::{Key, Kind, Object, set, text_of};
+use super::patch::{Patch, merge_key};
 use super::refusal::Refusal;
 use super::shared::{Api, Write};
 use super::store::{Deletion, Part, Propagation};
@@ -29,27 +29,79 @@ pub fn deployment(namespace: &str, name: &str, replicas: u32, image: &str) -> Va
     })
 }
 
+/// The annotation in which `kubectl apply` keeps what it applied.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// The patch that brings an object to `now` and removes what only `last` says.
+fn with_removals(last: &Value, now: &Value) -> Value {
+    let (Some(before), Some(after)) = (last.as_object(), now.as_object()) else {
+        return now.clone();
+    };
+    let mut patch = after.clone();
+    for (name, old) in before {
+        let change = match after.get(name) {
+            None => Value::Null,
+            Some(new) => match (merge_key(name), old.as_array(), new.as_array()) {
+                (Some(key), Some(old), Some(new)) => list_with_removals(key, old, new),
+                _ => with_removals(old, new),
+            },
+        };
+        patch.insert(name.clone(), change);
+    }
+    Value::Object(patch)
+}
+
+fn list_with_removals(key: &str, last: &[Value], now: &[Value]) -> Value {
+    let same = |one: &Value, other: &Value| one.get(key) == other.get(key);
+    let kept = now.iter().map(|item| {
+        let before = last.iter().find(|before| same(before, item));
+        before.map_or_else(|| item.clone(), |before| with_removals(before, item))
+    });
+    let removed = last
+        .iter()
+        .filter(|before| !now.iter().any(|item| same(before, item)))
+        .map(|before| {
+            let mut removal = json!({"$patch": "delete"});
+            set(
+                &mut removal,
+                &[key],
+                before.get(key).cloned().unwrap_or_default(),
+            );
+            removal
+        });
+    removed.chain(kept).collect()
+}
+
 impl Cluster {
     fn as_user(&self) -> Api {
         Api::new(Arc::clone(&self.shared), "user")
     }
 
-    /// Creates a Deployment from a manifest, or brings the one that exists to what the manifest says, as
-    /// `kubectl apply` does for everything that manifests say.
+    /// Creates a Deployment from a manifest, or brings the one that exists to what the manifest says, as `kubectl apply`
+    /// does: what the manifest said last time and no longer says is removed, what it never said is left alone.
     ///
     /// # Errors
     /// What the server refuses.
     pub fn apply(&self, manifest: &Value) -> Result<Object, Refusal> {
-        let object = Object::new(manifest.clone());
-        let key = object.key();
-        let exists = self.look(|now| {
+        let key = Object::new(manifest.clone()).key();
+        let mut applied = manifest.clone();
+        set(
+            &mut applied,
+            &["metadata", "annotations", LAST_APPLIED],
+            json!(manifest.to_string()),
+        );
+        let last = self.look(|now| {
             now.get(Kind::Deployment, &key.namespace, &key.name)
-                .is_some()
+                .map(|found| found.annotation(LAST_APPLIED).map(str::to_owned))
         });
-        let write = if exists {
-            Write::Patch(Patch::Strategic(manifest.clone()))
-        } else {
-            Write::Create(manifest.clone())
+        let write = match last {
+            None => Write::Create(applied),
+            Some(last) => {
+                let last = last
+                    .and_then(|last| serde_json::from_str(&last).ok())
+                    .unwrap_or_default();
+                Write::Patch(Patch::Strategic(with_removals(&last, &applied)))
+            }
         };
         self.as_user()
             .write_now(Kind::Deployment, &key, Part::Main, write)

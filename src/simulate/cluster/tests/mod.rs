@@ -31,6 +31,8 @@ fn lagging(lags: Lags) -> Cluster {
     Cluster::start(Options {
         seed: 1,
         lags,
+        ready_after: milliseconds(500),
+        terminate_after: milliseconds(500),
         ..Options::default()
     })
 }

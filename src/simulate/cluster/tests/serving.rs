@@ -14,10 +14,10 @@ use kube::{Api, ResourceExt};
 use super::*;
 
 fn code(error: &kube::Error) -> (u16, String) {
-    match error {
-        kube::Error::Api(status) => (status.code, status.reason.clone()),
-        other => panic!("not an answer of the server: {other}"),
-    }
+    let kube::Error::Api(status) = error else {
+        panic!("not an answer of the server: {error}")
+    };
+    (status.code, status.reason.clone())
 }
 
 fn typed<K: serde::de::DeserializeOwned>(manifest: Value) -> K {
@@ -477,4 +477,55 @@ async fn leases_are_served() {
         .0,
         409
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn apply_removes_what_the_manifest_no_longer_says_and_leaves_the_rest_alone() {
+    let cluster = cluster();
+    let mut manifest = deployment(NAMESPACE, X, 2, V1);
+    let container = "/spec/template/spec/containers/0";
+    manifest.pointer_mut(container).unwrap()["env"] =
+        json!([{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]);
+    manifest["spec"]["template"]["metadata"]["annotations"] = json!({"note": "first"});
+    cluster.apply(&manifest).unwrap();
+    cluster.set_paused(NAMESPACE, X, true).unwrap();
+    cluster.scale(NAMESPACE, X, 5).unwrap();
+    manifest.pointer_mut(container).unwrap()["env"] = json!([{"name": "B", "value": "3"}]);
+    manifest["spec"]["template"]["metadata"]
+        .as_object_mut()
+        .unwrap()
+        .remove("annotations");
+    manifest["spec"].as_object_mut().unwrap().remove("replicas");
+    let x = cluster.apply(&manifest).unwrap();
+    assert_eq!(
+        x.at(container).unwrap()["env"],
+        json!([{"name": "B", "value": "3"}])
+    );
+    assert_eq!(x.at("/spec/template/metadata/annotations"), None);
+    assert!(
+        x.is_set("/spec/paused"),
+        "what the manifest never said is left alone"
+    );
+    assert_eq!(
+        x.replicas(),
+        1,
+        "a number that is no longer said falls back to the default"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn rollout_status_waits_while_a_paused_deployment_has_a_newer_template() {
+    let cluster = with_paused_x(Lags::default()).await;
+    let status = |cluster: &Cluster| RolloutStatus::of(&get(cluster, Kind::Deployment, X));
+    assert_eq!(status(&cluster), RolloutStatus::Done);
+    cluster.set_image(NAMESPACE, X, V2).unwrap();
+    assert_eq!(status(&cluster), RolloutStatus::Waiting);
+    sleep(minutes(60)).await;
+    assert_eq!(status(&cluster), RolloutStatus::Waiting);
+    cluster.set_paused(NAMESPACE, X, false).unwrap();
+    settle(&cluster).await;
+    assert_eq!(status(&cluster), RolloutStatus::Done);
+    cluster.scale(NAMESPACE, X, 0).unwrap();
+    settle(&cluster).await;
+    assert_eq!(status(&cluster), RolloutStatus::Done);
 }
