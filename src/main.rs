@@ -2,12 +2,14 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tracing::{error, warn};
+use volery::analysis::{Metrics, NoMetrics, Prometheus};
 use volery::chain::chain;
 use volery::config::{ConfigError, Loaded, parse_duration};
 use volery::daemon::{self, Lifetime};
@@ -94,8 +96,12 @@ async fn run(file: &Path, release_after: Duration) -> anyhow::Result<()> {
     for problem in &loaded.problems {
         warn!("{}:{problem}", file.display());
     }
+    let metrics: Arc<dyn Metrics> = match &loaded.config.prometheus {
+        Some(url) => Arc::new(Prometheus::new(url.as_str())?),
+        None => Arc::new(NoMetrics),
+    };
     let client = volery::cluster::connect().await?;
-    Ok(daemon::run(&loaded, client, release_after, lifetime).await?)
+    Ok(daemon::run(&loaded, client, &metrics, release_after, lifetime).await?)
 }
 
 /// Waits for a file of which something can be used: with a bad one the daemon stays up and writes nothing (design

@@ -1,14 +1,15 @@
 //! One round of questions about a set of pods.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures::StreamExt as _;
 
 use super::answer::Answer;
 use super::expression::{Form, Operand, Query};
+use super::metrics::Metrics;
 use super::pod::PodName;
-use super::prometheus::{Prometheus, Unavailable};
+use super::prometheus::Unavailable;
 use super::verdict::{
     CheckReport, Explained, Finding, Judgement, Side, differ_by_numbers, explain, judge,
 };
@@ -20,18 +21,17 @@ pub const MAX_IN_FLIGHT: usize = 4;
 pub const MAX_DEADLINE: Duration = Duration::from_secs(30);
 
 /// Asks about the canary of one rollout, round by round.
-#[derive(Debug)]
 pub struct Checker {
-    prometheus: Prometheus,
+    metrics: Arc<dyn Metrics>,
     deadline: Duration,
 }
 
 impl Checker {
     /// A checker whose questions end within `check_interval`, and within [`MAX_DEADLINE`] (case K17).
     #[must_use]
-    pub fn new(prometheus: Prometheus, check_interval: Duration) -> Self {
+    pub fn new(metrics: Arc<dyn Metrics>, check_interval: Duration) -> Self {
         Self {
-            prometheus,
+            metrics,
             deadline: check_interval.min(MAX_DEADLINE),
         }
     }
@@ -70,7 +70,7 @@ impl Checker {
             };
             for pod in about {
                 let question = Question {
-                    prometheus: &self.prometheus,
+                    metrics: self.metrics.as_ref(),
                     deadline: self.deadline,
                     query,
                     pod,
@@ -95,7 +95,7 @@ impl Checker {
 
 /// One expression about one pod.
 struct Question<'a> {
-    prometheus: &'a Prometheus,
+    metrics: &'a dyn Metrics,
     deadline: Duration,
     query: &'a Query,
     pod: Option<&'a PodName>,
@@ -179,7 +179,7 @@ impl Question<'_> {
         if let Some(reason) = self.nobody_answers.get().or_else(|| self.unanswered.get()) {
             return Err(reason.clone());
         }
-        match self.prometheus.query(text, self.deadline).await {
+        match self.metrics.query(text, self.deadline).await {
             Ok(response) => Ok(response.answer),
             Err(reason) => {
                 // Whichever of the questions in flight fails first tells the reason for all.

@@ -19,6 +19,7 @@
 mod answer;
 pub mod check;
 mod expression;
+mod metrics;
 mod pod;
 mod prometheus;
 mod source;
@@ -29,6 +30,7 @@ pub mod verdict;
 pub use answer::{Answer, AnswerError, Labels, Measure, Response, Sample};
 pub use check::Checker;
 pub use expression::{ExpressionError, Query};
+pub use metrics::{Metrics, NoMetrics};
 pub use pod::{PodName, PodNameError};
 pub use prometheus::{MAX_BODY, Prometheus, PrometheusError, Unavailable};
 pub use source::SourceError;

@@ -4,6 +4,7 @@ mod clock;
 mod service;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
@@ -12,7 +13,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 use tracing::{info, warn};
 
-use crate::analysis::{Prometheus, PrometheusError, Query};
+use crate::analysis::{Metrics, Query};
 use crate::chain::chain;
 use crate::cluster::{Cluster, Kind, Registered};
 use crate::config::{Config, Loaded, Service};
@@ -38,9 +39,6 @@ struct Told {
 /// Why the daemon ends by itself.
 #[derive(Debug, Error)]
 pub enum DaemonError {
-    /// No way to ask Prometheus.
-    #[error("the Prometheus client cannot be set up")]
-    Prometheus(#[source] PrometheusError),
     /// One of its tasks broke: better no daemon than a blind one.
     #[error("a task ended that never should")]
     Task(#[source] JoinError),
@@ -56,20 +54,15 @@ pub enum DaemonError {
 ///
 /// # Errors
 ///
-/// When Prometheus' client cannot be made, or a task breaks.
+/// When a task breaks.
 pub async fn run(
     loaded: &Loaded,
     client: Client,
+    metrics: &Arc<dyn Metrics>,
     release_after: Duration,
     lifetime: watch::Receiver<Lifetime>,
 ) -> Result<(), DaemonError> {
     let config = &loaded.config;
-    let prometheus = config
-        .prometheus
-        .as_ref()
-        .map(|url| Prometheus::new(url.as_str()))
-        .transpose()
-        .map_err(DaemonError::Prometheus)?;
     let cluster = Cluster::new(client);
     let namespaces: BTreeSet<String> = config
         .services
@@ -103,7 +96,7 @@ pub async fn run(
                 .iter()
                 .filter_map(|expression| Query::parse(expression.text()).ok())
                 .collect();
-            let judging = (prometheus.clone(), queries);
+            let judging = (metrics.clone(), queries);
             let task = ServiceTask::new(
                 service.clone(),
                 Desired::Managed,
@@ -119,7 +112,7 @@ pub async fn run(
             tokio::time::sleep(release_after).await;
         }
         for service in leaving {
-            let judging = (None, Vec::new());
+            let judging = (metrics.clone(), Vec::new());
             let interval = config.poll_interval;
             let task = ServiceTask::new(
                 service,

@@ -9,7 +9,7 @@ use tracing::{debug, info, warn};
 
 use super::clock::{self, Stopwatch};
 use super::{Lifetime, Told};
-use crate::analysis::{CheckReport, Checker, Finding, PodName, Prometheus, Query};
+use crate::analysis::{CheckReport, Checker, Finding, Metrics, PodName, Query};
 use crate::cluster::{Cluster, ClusterError};
 use crate::config::{Service, display_duration};
 use crate::rollout::observation::Freshness;
@@ -26,7 +26,7 @@ pub(super) struct ServiceTask {
     service: Service,
     desired: Desired,
     cluster: Cluster,
-    prometheus: Option<Prometheus>,
+    metrics: Arc<dyn Metrics>,
     queries: Vec<Query>,
     poll_interval: Duration,
     lifetime: watch::Receiver<Lifetime>,
@@ -52,20 +52,20 @@ impl ServiceTask {
         service: Service,
         desired: Desired,
         cluster: Cluster,
-        judging: (Option<Prometheus>, Vec<Query>),
+        judging: (Arc<dyn Metrics>, Vec<Query>),
         poll_interval: Duration,
         lifetime: watch::Receiver<Lifetime>,
     ) -> Self {
         let changed = cluster
             .store()
             .listen(&service.namespace, &service.deployment);
-        let (prometheus, queries) = judging;
+        let (metrics, queries) = judging;
         let told = Told::new(service.name.to_string());
         Self {
             service,
             desired,
             cluster,
-            prometheus,
+            metrics,
             queries,
             poll_interval,
             lifetime,
@@ -239,23 +239,14 @@ impl ServiceTask {
     fn begin_check(&mut self, pods: Vec<String>) {
         let queries = self.queries.clone();
         let interval = self.service.check_interval;
-        let Some(prometheus) = self.prometheus.clone().filter(|_| !queries.is_empty()) else {
-            self.check = Some(tokio::spawn(async {
-                CheckReport {
-                    findings: Vec::new(),
-                }
-            }));
-            return;
-        };
+        let metrics = self.metrics.clone();
         // The API server's names always are names.
         let pods: Vec<PodName> = pods
             .iter()
             .filter_map(|pod| PodName::new(pod).ok())
             .collect();
         self.check = Some(tokio::spawn(async move {
-            Checker::new(prometheus, interval)
-                .check(&queries, &pods)
-                .await
+            Checker::new(metrics, interval).check(&queries, &pods).await
         }));
     }
 

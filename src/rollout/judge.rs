@@ -84,14 +84,8 @@ impl Judgement {
                 NoDataMeans::Fail
             }
         }) {
-            // Where nothing was asked there is nothing to pass, but also nothing to doubt (`success: []`).
             Verdict::Passed => {}
             Verdict::Failed(found) => failures.extend(found),
-            Verdict::Inconclusive(found)
-                if service.success.is_empty() && report.findings.is_empty() =>
-            {
-                drop(found)
-            }
             Verdict::Inconclusive(found) => doubts.extend(found),
         }
         let verdict = if !failures.is_empty() {

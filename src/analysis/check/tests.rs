@@ -29,7 +29,7 @@ fn pods(names: &[&str]) -> Vec<PodName> {
 /// One round about one pod and one expression, against a Prometheus that answers queries by their text.
 async fn round(expression: &str, script: fn(&str) -> Response) -> (Finding, Vec<String>) {
     let stub = Stub::start(move |query| std::future::ready(script(&query))).await;
-    let mut checker = Checker::new(stub.client(), GENEROUS);
+    let mut checker = Checker::new(std::sync::Arc::new(stub.client()), GENEROUS);
     let mut report = checker.check(&queries(&[expression]), &pods(&[POD])).await;
     assert_eq!(report.findings.len(), 1, "{report:?}");
     (report.findings.remove(0), stub.queries())
@@ -209,7 +209,7 @@ async fn whatever_goes_wrong_is_unavailable_and_names_the_expression() {
 #[tokio::test]
 async fn every_pod_is_asked_about_and_an_expression_without_pod_once() {
     let stub = Stub::start(|_| async { vector(&[(&[], "1")]) }).await;
-    let mut checker = Checker::new(stub.client(), GENEROUS);
+    let mut checker = Checker::new(std::sync::Arc::new(stub.client()), GENEROUS);
     let report = checker
         .check(&queries(&[ERRORS, "up == 1"]), &pods(&["a", "b", "c"]))
         .await;
@@ -227,7 +227,7 @@ async fn every_pod_is_asked_about_and_an_expression_without_pod_once() {
 #[tokio::test]
 async fn a_round_about_no_pod_is_inconclusive_and_asks_nothing() {
     let stub = Stub::start(|_| async { vector(&[(&[], "1")]) }).await;
-    let mut checker = Checker::new(stub.client(), GENEROUS);
+    let mut checker = Checker::new(std::sync::Arc::new(stub.client()), GENEROUS);
     let report = checker.check(&queries(&[ERRORS, "up == 1"]), &[]).await;
     let reason = "there is no canary pod to check".to_owned();
     assert_eq!(
@@ -240,7 +240,7 @@ async fn a_round_about_no_pod_is_inconclusive_and_asks_nothing() {
 #[tokio::test]
 async fn a_service_without_expressions_has_nothing_to_fail() {
     let stub = Stub::start(|_| async { body(500, "") }).await;
-    let mut checker = Checker::new(stub.client(), GENEROUS);
+    let mut checker = Checker::new(std::sync::Arc::new(stub.client()), GENEROUS);
     let report = checker.check(&[], &pods(&[POD])).await;
     assert_eq!(report.verdict(|_| NoDataMeans::Wait), Verdict::Passed);
 }
@@ -266,7 +266,7 @@ async fn four_questions_are_open_at_once_and_never_five() {
         }
     })
     .await;
-    let mut checker = Checker::new(stub.client(), GENEROUS);
+    let mut checker = Checker::new(std::sync::Arc::new(stub.client()), GENEROUS);
     let names: Vec<String> = (0..10).map(|index| format!("pod-{index}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let report = checker
@@ -291,7 +291,7 @@ async fn an_expression_that_hangs_is_not_asked_again_in_the_round_and_hides_no_f
     })
     .await;
     let mut checker = Checker {
-        prometheus: stub.client(),
+        metrics: std::sync::Arc::new(stub.client()),
         deadline: Duration::from_secs(4),
     };
     let names: Vec<String> = (0..40).map(|index| format!("pod-{index}")).collect();
@@ -320,7 +320,7 @@ async fn an_expression_that_hangs_is_not_asked_again_in_the_round_and_hides_no_f
 #[tokio::test]
 async fn a_prometheus_that_refuses_is_asked_no_more_in_the_round_and_told_once() {
     let stub = Stub::start(|_| async { body(429, "slow down") }).await;
-    let mut checker = Checker::new(stub.client(), GENEROUS);
+    let mut checker = Checker::new(std::sync::Arc::new(stub.client()), GENEROUS);
     let names: Vec<String> = (0..40).map(|index| format!("pod-{index}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let report = checker.check(&queries(&[ERRORS]), &pods(&names)).await;
@@ -340,7 +340,10 @@ async fn a_round_may_run_on_another_thread_and_the_next_one_starts_afresh() {
     let refusing = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = refusing.local_addr().unwrap();
     drop(refusing);
-    let mut checker = Checker::new(client(&format!("http://{address}/")), GENEROUS);
+    let mut checker = Checker::new(
+        std::sync::Arc::new(client(&format!("http://{address}/"))),
+        GENEROUS,
+    );
     let (mut checker, report) = tokio::spawn(async move {
         let report = checker.check(&queries(&[ERRORS]), &pods(&[POD])).await;
         (checker, report)
@@ -352,7 +355,7 @@ async fn a_round_may_run_on_another_thread_and_the_next_one_starts_afresh() {
         Verdict::Inconclusive(_)
     ));
     let stub = Stub::start(|_| async { vector(&[(&[], "1")]) }).await;
-    checker.prometheus = stub.client();
+    checker.metrics = std::sync::Arc::new(stub.client());
     let report = checker.check(&queries(&[ERRORS]), &pods(&[POD])).await;
     assert_eq!(report.verdict(|_| NoDataMeans::Pass), Verdict::Passed);
 }
