@@ -21,6 +21,7 @@ mod daemon;
 mod facts;
 mod itself;
 mod kubelet;
+mod measures;
 mod metrics;
 mod namespace;
 mod process;
@@ -44,9 +45,15 @@ fn main() {
 
     let runtime = tokio::runtime::Runtime::new().expect("the tokio runtime starts");
     let mut trials = scene::Trials::new(runtime.handle().clone());
-    itself::register(&mut trials);
-    facts::register(&mut trials);
-    scenarios::register(&mut trials);
+    // `--bench` runs the measures, one after the other, and `cargo test` everything else.
+    if std::mem::take(&mut arguments.bench) {
+        arguments.test_threads = Some(1);
+        measures::register(&mut trials);
+    } else {
+        itself::register(&mut trials);
+        facts::register(&mut trials);
+        scenarios::register(&mut trials);
+    }
     let conclusion = libtest_mimic::run(&arguments, trials.into_vec());
     runtime.block_on(bed::stop());
     conclusion.exit();

@@ -1,6 +1,6 @@
 //! What the design promises, tried with the real daemon on the real control plane. A file of scenarios is one line here, twice.
 
-mod base;
+pub mod base;
 mod promoted;
 
 use crate::scene::Trials;
