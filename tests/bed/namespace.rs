@@ -411,11 +411,7 @@ impl Namespace {
     /// apart: the controller orders ReplicaSets by their creation, which has whole seconds.
     pub async fn history(&self, worker: &Worker) -> Deployment {
         for tag in ["h1", "h2"] {
-            let older = worker
-                .clone()
-                .tag(tag)
-                .replicas(1)
-                .behaviour(Behaviour::default());
+            let older = worker.clone().tag(tag).replicas(1).well_behaved();
             self.running(&older).await;
             sleep(Duration::from_millis(1100)).await;
         }

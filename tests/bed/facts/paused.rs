@@ -227,28 +227,24 @@ async fn only_empty(ns: Arc<Namespace>) {
                 .filter_map(|rs| rs.status.as_ref())
                 .map(|status| status.replicas)
                 .sum::<i32>();
-            ensure(
-                pods == 0 && observed(&ns.deployment("orders-worker").await),
-                || format!("{pods} pods are left"),
-            )
+            let x = ns.deployment("orders-worker").await;
+            ensure(pods == 0 && observed(&x) && reported(&x).0 == 0, || {
+                format!("{pods} pods are left")
+            })
         })
         .await;
         ns.apply(&Worker::default().replicas(0).tag(template)).await;
         let start = ns.now().await;
         ns.scale("orders-worker", 2).await;
-        eventually("two pods", async || {
+        eventually(&format!("two pods with template {template}"), async || {
             let x = ns.deployment("orders-worker").await;
-            ensure(observed(&x) && reported(&x).0 == 2, || {
-                format!("reported are {:?}", reported(&x))
-            })
+            let started = ns.recorder.starts(start);
+            ensure(
+                reported(&x).0 == 2 && started == BTreeMap::from([(starts.into(), 2)]),
+                || format!("reported are {:?}, started {started:?}", reported(&x)),
+            )
         })
         .await;
-        ns.now().await;
-        assert_eq!(
-            ns.recorder.starts(start),
-            BTreeMap::from([(starts.into(), 2)]),
-            "with template {template}"
-        );
     }
 }
 
