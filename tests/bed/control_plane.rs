@@ -77,6 +77,13 @@ impl ApiServer {
         Client::try_from(config).map_err(|e| e.to_string())
     }
 
+    /// A client of a user who has only the rights that were granted by name.
+    pub async fn client_as(&self, user: &str) -> Result<Client, String> {
+        let mut config = parse(&self.kubeconfig(Who::Bed, "default")).await?;
+        config.auth_info.impersonate = Some(user.to_owned());
+        Client::try_from(config).map_err(|e| e.to_string())
+    }
+
     /// A client of one of the bed's own users, with no namespace in particular.
     pub async fn client(&self, who: Who) -> Result<Client, String> {
         Client::try_from(parse(&self.kubeconfig(who, "default")).await?).map_err(|e| e.to_string())

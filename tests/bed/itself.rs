@@ -13,7 +13,7 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use serde_json::json;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::{
     control_plane::Who,
@@ -237,18 +237,33 @@ pub fn register(trials: &mut Trials) {
                     .count(),
                 2
             );
+            ns.daemon_proxy.cut_after(1);
+            let resume = Patch::Merge(json!({"spec": {"paused": false}}));
+            let cut = timeout(
+                Duration::from_secs(2),
+                deployments.patch("orders-worker", &parameters, &resume),
+            )
+            .await;
+            assert!(cut.is_err(), "{cut:?}");
+            assert!(
+                timeout(Duration::from_secs(1), deployments.get("orders-worker"))
+                    .await
+                    .is_err()
+            );
+            assert_eq!(
+                ns.deployment("orders-worker").await.spec.unwrap().paused,
+                None,
+                "it was carried out all the same"
+            );
+            ns.daemon_proxy.pass_all();
             let writes = ns.daemon_writes().await;
             let told: Vec<_> = writes
                 .iter()
                 .map(|w| (w.verb.as_str(), w.resource(), w.name(), w.code()))
                 .collect();
-            assert_eq!(
-                told,
-                [
-                    ("patch", "deployments/scale".into(), "orders-worker", 403),
-                    ("patch", "deployments".into(), "orders-worker", 200)
-                ]
-            );
+            let patched = |code| ("patch", "deployments".into(), "orders-worker", code);
+            let forbidden = ("patch", "deployments/scale".into(), "orders-worker", 403);
+            assert_eq!(told, [forbidden, patched(200), patched(200)]);
             assert_eq!(writes[1].request_object["spec"]["paused"], true);
         },
     );

@@ -23,7 +23,10 @@ use kube::{
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
-use tokio::{io::AsyncWriteExt as _, time::Instant};
+use tokio::{
+    io::AsyncWriteExt as _,
+    time::{Instant, sleep},
+};
 
 use crate::{
     audit,
@@ -194,6 +197,35 @@ impl Namespace {
         )
         .await;
         namespace
+    }
+
+    /// Gives a user of this name these rights (rules of a Role) in the namespace.
+    pub async fn grant(&self, user: &str, rules: Value) {
+        let post = PostParams::default();
+        let role: Role = from(json!({"metadata": {"name": user}, "rules": rules}));
+        Api::namespaced(self.bed.client.clone(), &self.name)
+            .create(&post, &role)
+            .await
+            .expect("the Role is created");
+        let binding: RoleBinding = from(json!({
+            "metadata": {"name": user},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": user},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
+        }));
+        Api::namespaced(self.bed.client.clone(), &self.name)
+            .create(&post, &binding)
+            .await
+            .expect("the RoleBinding is created");
+    }
+
+    /// A client of such a user.
+    pub async fn client_as(&self, user: &str) -> kube::Client {
+        self.bed
+            .control_plane
+            .api_server
+            .client_as(user)
+            .await
+            .expect("a client")
     }
 
     /// The daemon's user name in the audit log.
@@ -375,15 +407,13 @@ impl Namespace {
         self.complete(&worker.name).await
     }
 
-    /// Brings the worker up with two older versions, of tags `h1` and `h2`, in its history. These ran one pod each.
+    /// Brings the worker up with two older versions, of tags `h1` and `h2`, in its history. These ran one pod each. Created more than a second
+    /// apart: the controller orders ReplicaSets by their creation, which has whole seconds.
     pub async fn history(&self, worker: &Worker) -> Deployment {
         for tag in ["h1", "h2"] {
-            let older = worker
-                .clone()
-                .tag(tag)
-                .replicas(1)
-                .behaviour(Behaviour::default());
+            let older = worker.clone().tag(tag).replicas(1).well_behaved();
             self.running(&older).await;
+            sleep(Duration::from_millis(1100)).await;
         }
         self.running(&worker.clone().replicas(1)).await;
         self.running(worker).await

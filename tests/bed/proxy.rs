@@ -6,7 +6,10 @@
 use std::{
     collections::HashMap,
     convert::Infallible,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -175,6 +178,24 @@ impl Proxy {
     /// From now on `hook` decides about every request. It may be called from several threads at once.
     pub fn on_request(&self, hook: impl Fn(&Seen) -> Verdict + Send + Sync + 'static) {
         *self.shared.hook.lock().unwrap() = Some(Arc::new(hook));
+    }
+
+    /// From now on `writes` writes pass, of which the client never learns that the last one was carried out; then nothing passes any more. To
+    /// the API server this is a client that was killed right after that write.
+    pub fn cut_after(&self, writes: usize) {
+        let passed = AtomicUsize::new(0);
+        self.on_request(move |request| {
+            let before = if request.is_write() {
+                passed.fetch_add(1, Ordering::SeqCst)
+            } else {
+                passed.load(Ordering::SeqCst)
+            };
+            match (request.is_write(), before + 1) {
+                _ if before >= writes => Verdict::Hang,
+                (true, number) if number == writes => Verdict::PassThenHang,
+                _ => Verdict::Pass,
+            }
+        });
     }
 
     /// Requests pass again.

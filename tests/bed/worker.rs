@@ -54,11 +54,17 @@ impl Worker {
     }
 
     /// What its pods do. Part of the template, so it changes the version.
-    pub fn behaviour(mut self, behaviour: Behaviour) -> Self {
-        self.pod_annotations.retain(|key, _| {
-            key.ends_with("terminate-after") || !key.starts_with("bed.volery.dev/")
-        });
-        self.pod_annotations.extend(behaviour.annotations());
+    pub fn behaviour(self, behaviour: Behaviour) -> Self {
+        let mut worker = self.well_behaved();
+        worker.pod_annotations.extend(behaviour.annotations());
+        worker
+    }
+
+    /// Its pods just become ready again.
+    pub fn well_behaved(mut self) -> Self {
+        let other =
+            |key: &str| key.ends_with("terminate-after") || !key.starts_with("bed.volery.dev/");
+        self.pod_annotations.retain(|key, _| other(key));
         self
     }
 
