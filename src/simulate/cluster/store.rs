@@ -134,10 +134,16 @@ impl Store {
         self.breaks
     }
 
-    /// Forgets the history, as a compaction does, and breaks every watch: all are answered 410.
-    pub(super) const fn compact(&mut self) {
-        self.oldest = self.revision;
+    /// Breaks every watch.
+    pub(super) const fn break_watches(&mut self) {
         self.breaks += 1;
+    }
+
+    /// Forgets the history, as a compaction does, and breaks every watch: none can go on from where it was.
+    pub(super) const fn compact(&mut self) {
+        self.revision += 1;
+        self.oldest = self.revision;
+        self.break_watches();
     }
 
     pub(super) fn find(&self, kind: Kind, key: &Key) -> Option<&Arc<Object>> {
