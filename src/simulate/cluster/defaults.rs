@@ -201,16 +201,22 @@ fn drop_empty(value: &mut Value) {
     }
 }
 
-/// Whether two pod templates are equal apart from the label `pod-template-hash` (`EqualIgnoreHash`).
-pub(super) fn same_template(one: &Value, other: &Value) -> bool {
-    let without_hash = |template: &Value| {
-        let mut template = template.clone();
-        remove(&mut template, &["metadata", "labels", "pod-template-hash"]);
-        remove(&mut template, &["metadata", "creationTimestamp"]);
-        drop_empty(&mut template);
-        template
+/// Whether two pod templates, both as the server stores them, are equal apart from the label `pod-template-hash`
+/// (`EqualIgnoreHash`).
+pub(super) fn same_template(one: Option<&Value>, other: Option<&Value>) -> bool {
+    let metadata = |template: Option<&Value>| {
+        let mut metadata = template
+            .and_then(|template| template.get("metadata"))
+            .cloned()
+            .unwrap_or_default();
+        remove(&mut metadata, &["labels", "pod-template-hash"]);
+        remove(&mut metadata, &["creationTimestamp"]);
+        drop_empty(&mut metadata);
+        metadata
     };
-    without_hash(one) == without_hash(other)
+    let same_spec =
+        one.and_then(|one| one.get("spec")) == other.and_then(|other| other.get("spec"));
+    same_spec && metadata(one) == metadata(other)
 }
 
 /// The one member of an event that is named differently in core/v1 and in events.k8s.io/v1, for each.

@@ -1,5 +1,7 @@
 //! What can go wrong between a client and the server.
 
+use std::time::Duration;
+
 use super::journal::Request;
 use super::refusal::Refusal;
 
@@ -8,6 +10,8 @@ use super::refusal::Refusal;
 pub enum Fault {
     /// nothing: it is served
     None,
+    /// it is carried out, but only after this time
+    Delay(Duration),
     /// it is not carried out, and answered with this
     Refuse(Refusal),
     /// it is not carried out, and never answered

@@ -308,7 +308,7 @@ impl Cluster {
         look(&Snapshot::new(&self.shared.lock().store))
     }
 
-    /// Decides from now on what happens to each request, of controllers and users too.
+    /// Decides from now on what happens to each request of clients and controllers.
     pub fn intercept(&self, intercept: impl FnMut(&Request) -> Fault + Send + 'static) {
         self.shared.lock().intercept = Some(Box::new(intercept));
     }
@@ -364,6 +364,11 @@ impl Cluster {
         self.change(|state| {
             state.held.remove(&kind);
         });
+    }
+
+    /// Ends every watch of every client, as a restart of the server does; each can go on from where it was.
+    pub fn break_watches(&self) {
+        self.change(|state| state.store.break_watches());
     }
 
     /// Ends every watch of every client with 410, and forgets the history before now.

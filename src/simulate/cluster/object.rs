@@ -159,30 +159,41 @@ impl Object {
         &self.0
     }
 
+    /// The object's JSON, without the object.
+    #[must_use]
+    pub fn into_json(self) -> Value {
+        self.0
+    }
+
     /// The object's JSON, to be changed.
     pub const fn json_mut(&mut self) -> &mut Value {
         &mut self.0
     }
 
-    /// The value at a JSON pointer.
+    /// The value at a path such as `/spec/containers/0/image`: a JSON pointer without escapes.
     #[must_use]
-    pub fn at(&self, pointer: &str) -> Option<&Value> {
-        self.0.pointer(pointer)
+    pub fn at(&self, path: &str) -> Option<&Value> {
+        path.split('/')
+            .skip(1)
+            .try_fold(&self.0, |at, step| match at.as_array() {
+                Some(list) => list.get(step.parse::<usize>().ok()?),
+                None => at.get(step),
+            })
     }
 
-    /// The text at a JSON pointer; empty when there is none.
+    /// The text at a path; empty when there is none.
     #[must_use]
     pub fn text(&self, pointer: &str) -> &str {
         self.at(pointer).and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// The number at a JSON pointer; 0 when there is none, as Go reads an omitted number.
+    /// The number at a path; 0 when there is none, as Go reads an omitted number.
     #[must_use]
     pub fn number(&self, pointer: &str) -> i64 {
         self.at(pointer).and_then(Value::as_i64).unwrap_or_default()
     }
 
-    /// Whether the value at a JSON pointer is `true`.
+    /// Whether the value at a path is `true`.
     #[must_use]
     pub fn is_set(&self, pointer: &str) -> bool {
         self.at(pointer)

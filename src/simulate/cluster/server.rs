@@ -274,6 +274,7 @@ impl Service {
         let fault = self.shared.receive(&noted);
         match &fault {
             Fault::None | Fault::ApplyThenHang | Fault::ApplyThenBreak => {}
+            Fault::Delay(delay) => tokio::time::sleep(*delay).await,
             Fault::Refuse(refusal) => {
                 self.shared.travel().await;
                 return Ok(refused(refusal));

@@ -273,8 +273,11 @@ impl Api {
         let fault = self
             .shared
             .receive(&self.request(Verb::Get, kind, key, Part::Main));
+        if let Fault::Delay(delay) = fault {
+            sleep(delay).await;
+        }
         let found = match fault {
-            Fault::None => self.shared.lock().store.get(kind, key),
+            Fault::None | Fault::Delay(_) => self.shared.lock().store.get(kind, key),
             Fault::Refuse(refusal) => Err(refusal),
             Fault::Hang | Fault::ApplyThenHang | Fault::ApplyThenBreak | Fault::Break => {
                 Err(Refusal::timeout())
@@ -292,12 +295,28 @@ impl Api {
         write: Write,
     ) -> Result<Arc<Object>, Refusal> {
         self.shared.travel().await;
-        let outcome = self.write_now(kind, key, part, write);
+        let request = self.request(write.verb(), kind, key, part);
+        let fault = self.shared.receive(&request);
+        if let Fault::Delay(delay) = fault {
+            sleep(delay).await;
+        }
+        let outcome = match fault {
+            Fault::None | Fault::Delay(_) => self
+                .shared
+                .carry_out(&request, write)
+                .map(Outcome::into_object),
+            Fault::Refuse(refusal) => Err(refusal),
+            Fault::ApplyThenHang | Fault::ApplyThenBreak => self
+                .shared
+                .carry_out(&request, write)
+                .and_then(|_| Err(Refusal::timeout())),
+            Fault::Hang | Fault::Break => Err(Refusal::timeout()),
+        };
         self.shared.travel().await;
         outcome
     }
 
-    /// A write that takes no time.
+    /// A write of the kubelet or of a person: it takes no time and meets no faults.
     pub(super) fn write_now(
         &self,
         kind: Kind,
@@ -306,18 +325,10 @@ impl Api {
         write: Write,
     ) -> Result<Arc<Object>, Refusal> {
         let request = self.request(write.verb(), kind, key, part);
-        match self.shared.receive(&request) {
-            Fault::None => self
-                .shared
-                .carry_out(&request, write)
-                .map(Outcome::into_object),
-            Fault::Refuse(refusal) => Err(refusal),
-            Fault::ApplyThenHang | Fault::ApplyThenBreak => {
-                self.shared.carry_out(&request, write)?;
-                Err(Refusal::timeout())
-            }
-            Fault::Hang | Fault::Break => Err(Refusal::timeout()),
-        }
+        self.shared.lock().journal.requests.push(request.clone());
+        self.shared
+            .carry_out(&request, write)
+            .map(Outcome::into_object)
     }
 
     pub(super) async fn create(

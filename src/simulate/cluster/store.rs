@@ -134,10 +134,16 @@ impl Store {
         self.breaks
     }
 
-    /// Forgets the history, as a compaction does, and breaks every watch: all are answered 410.
-    pub(super) const fn compact(&mut self) {
-        self.oldest = self.revision;
+    /// Breaks every watch.
+    pub(super) const fn break_watches(&mut self) {
         self.breaks += 1;
+    }
+
+    /// Forgets the history, as a compaction does, and breaks every watch: none can go on from where it was.
+    pub(super) const fn compact(&mut self) {
+        self.revision += 1;
+        self.oldest = self.revision;
+        self.break_watches();
     }
 
     pub(super) fn find(&self, kind: Kind, key: &Key) -> Option<&Arc<Object>> {
@@ -185,7 +191,7 @@ impl Store {
         &mut self,
         kind: Kind,
         namespace: &str,
-        mut object: Value,
+        object: Value,
     ) -> Result<Arc<Object>, Refusal> {
         if !text_of(
             object.get("metadata").unwrap_or(&Value::Null),
@@ -197,7 +203,7 @@ impl Store {
                 "resourceVersion should not be set on objects to be created",
             ));
         }
-        let given = Object::new(object.clone());
+        let given = Object::new(object);
         if !given.namespace().is_empty() && given.namespace() != namespace {
             return Err(Refusal::bad_request(
                 "the namespace of the provided object does not match the namespace sent on the request",
@@ -215,6 +221,7 @@ impl Store {
         if self.find(kind, &key).is_some() {
             return Err(Refusal::already_exists(kind, &name));
         }
+        let mut object = given.into_json();
         if kind == Kind::Event {
             defaults::event_to_stored(&mut object);
         }
@@ -252,8 +259,9 @@ impl Store {
             );
         }
         defaults::fill(kind, &mut object);
-        validate(kind, &key, &Object::new(object.clone()))?;
-        Ok(self.record(kind, &key, object, None))
+        let object = Object::new(object);
+        validate(kind, &key, &object)?;
+        Ok(self.record(kind, &key, object.into_json(), None))
     }
 
     /// PUT
@@ -313,9 +321,9 @@ impl Store {
         part: Part,
         via: Via,
         old: &Arc<Object>,
-        mut new: Value,
+        new: Value,
     ) -> Result<Arc<Object>, Refusal> {
-        let given = Object::new(new.clone());
+        let given = Object::new(new);
         if given.name() != key.name || !["", key.namespace.as_str()].contains(&given.namespace()) {
             return Err(Refusal::bad_request(format!(
                 "the name of the object ({}) does not match the name on the URL ({})",
@@ -343,24 +351,25 @@ impl Store {
         if !revision.is_empty() && revision != old.text("/metadata/resourceVersion") {
             return Err(Refusal::modified(kind, &key.name));
         }
+        let mut new = given.into_json();
         if kind == Kind::Event {
             defaults::event_to_stored(&mut new);
         }
         keep_what_is_not_written(kind, part, old, &mut new);
         defaults::fill(kind, &mut new);
+        let mut candidate = Object::new(new);
         if part == Part::Main {
-            let candidate = Object::new(new.clone());
             validate(kind, key, &candidate)?;
             validate_update(kind, key, old, &candidate)?;
             if generation_moves(kind, old, &candidate) {
+                let generation = json!(old.generation() + 1);
                 set(
-                    &mut new,
+                    candidate.json_mut(),
                     &["metadata", "generation"],
-                    json!(old.generation() + 1),
+                    generation,
                 );
             }
         }
-        let candidate = Object::new(new);
         let finished = candidate.is_terminating()
             && candidate.at("/metadata/finalizers").is_none()
             && candidate.number("/metadata/deletionGracePeriodSeconds") == 0;
@@ -371,7 +380,7 @@ impl Store {
             // The real store, too, does not write what is there already.
             return Ok(Arc::clone(old));
         }
-        Ok(self.record(kind, key, candidate.json().clone(), Some(Arc::clone(old))))
+        Ok(self.record(kind, key, candidate.into_json(), Some(Arc::clone(old))))
     }
 
     /// DELETE

@@ -189,9 +189,12 @@ impl Watching {
         let (change, newest) = {
             let state = self.shared.lock();
             if state.store.breaks() != self.breaks {
-                let refusal = Refusal::expired(self.revision, state.store.oldest());
+                let oldest = state.store.oldest();
                 drop(state);
-                self.fail(&refusal);
+                if self.revision >= oldest {
+                    return Step::End;
+                }
+                self.fail(&Refusal::expired(self.revision, oldest));
                 return Step::Look;
             }
             (

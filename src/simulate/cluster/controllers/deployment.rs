@@ -7,7 +7,6 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use super::super::clock::{Clock, seconds_of};
-use super::super::defaults::same_template;
 use super::super::object::{Key, Kind, Object, remove, set, text_of};
 use super::super::random::{letter, scramble};
 use super::super::refusal::Refusal;
@@ -406,10 +405,7 @@ impl DeploymentController {
         let key = Key::new(deployment.namespace(), new.name());
         let known = self.caches.replica_sets().objects.get(&key).cloned();
         let known = known.ok_or_else(|| Refusal::not_found(Kind::ReplicaSet, new.name()))?;
-        let template = |object: &Object| object.at("/spec/template").cloned().unwrap_or_default();
-        if known.is_controlled_by(deployment)
-            && same_template(&template(&known), &template(deployment))
-        {
+        if known.is_controlled_by(deployment) && rollout::has_same_template(&known, deployment) {
             return Ok(known);
         }
         let collisions = deployment.status("collisionCount") + 1;

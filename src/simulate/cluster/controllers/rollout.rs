@@ -84,13 +84,19 @@ pub(super) fn max_revision(replica_sets: &[ReplicaSet]) -> i64 {
 
 /// The ReplicaSet whose template is the Deployment's: the oldest one, when there are several (design, fact 6).
 pub(super) fn find_new(deployment: &Object, replica_sets: &[ReplicaSet]) -> Option<ReplicaSet> {
-    let template = |object: &Object| object.at("/spec/template").cloned().unwrap_or_default();
-    let wanted = template(deployment);
     let mut sorted = replica_sets.to_vec();
     sorted.sort_by(|one, other| by_creation(one, other));
     sorted
         .into_iter()
-        .find(|replica_set| same_template(&template(replica_set), &wanted))
+        .find(|replica_set| has_same_template(replica_set, deployment))
+}
+
+/// Whether a ReplicaSet has a Deployment's template.
+pub(super) fn has_same_template(replica_set: &Object, deployment: &Object) -> bool {
+    same_template(
+        replica_set.at("/spec/template"),
+        deployment.at("/spec/template"),
+    )
 }
 
 /// All others.

@@ -21,6 +21,7 @@ async fn set_replicas(client: kube::Client, replicas: u32) -> Result<Deployment,
 async fn each_fault_does_what_it_says() {
     for (fault, replicas) in [
         (Fault::None, 3),
+        (Fault::Delay(Duration::from_secs(30)), 3),
         (Fault::Refuse(Refusal::too_many_requests()), 10),
         (Fault::Hang, 10),
         (Fault::ApplyThenHang, 3),
@@ -44,7 +45,7 @@ async fn each_fault_does_what_it_says() {
             Ok(Err(_)) => "broken",
         };
         let expected = match fault {
-            Fault::None => "answered",
+            Fault::None | Fault::Delay(_) => "answered",
             Fault::Refuse(_) => "refused",
             Fault::Hang | Fault::ApplyThenHang => "hangs",
             Fault::ApplyThenBreak | Fault::Break => "broken",

@@ -1,6 +1,7 @@
 //! Tests of the simulated cluster: that it answers like an API server, and that its controllers show the facts of the
 //! design's section 3, the dangerous ones under lag.
 
+mod agreement;
 mod facts;
 mod faults;
 mod pods;

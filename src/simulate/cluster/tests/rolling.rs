@@ -188,10 +188,9 @@ async fn the_controllers_get_through_conflicts_and_faults() {
     cluster.intercept(move |request| {
         count += 1;
         match count % 5 {
-            0 if request.verb.writes() && request.agent != "user" && request.agent != "kubelet" => {
-                Fault::Refuse(Refusal::internal_error())
-            }
-            1 if request.verb == Verb::Create && request.agent != "user" => Fault::ApplyThenBreak,
+            0 if request.verb.writes() => Fault::Refuse(Refusal::internal_error()),
+            1 if request.verb == Verb::Create => Fault::ApplyThenBreak,
+            2 => Fault::Delay(Duration::from_secs(3)),
             _ => Fault::None,
         }
     });
@@ -201,4 +200,60 @@ async fn the_controllers_get_through_conflicts_and_faults() {
     cluster.set_image(NAMESPACE, X, V2).unwrap();
     sleep(minutes(30)).await;
     assert_eq!((pods(&cluster, V1), pods(&cluster, V2)), (0, 10));
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_people_do_under_whatever_lag_the_deployment_ends_where_they_left_it() {
+    for seed in 0..25 {
+        let mut dice = random::Random::seeded(seed);
+        let jitter = milliseconds(1 + dice.below(1500));
+        let lag = |dice: &mut random::Random| Lag {
+            fixed: milliseconds(dice.below(1000)),
+            jitter,
+        };
+        let lags = Lags {
+            deployments: lag(&mut dice),
+            replica_sets: lag(&mut dice),
+            pods: lag(&mut dice),
+            others: Lag::default(),
+        };
+        let cluster = Cluster::start(Options {
+            seed,
+            lags,
+            ..Options::default()
+        });
+        cluster.apply(&deployment(NAMESPACE, X, 3, V1)).unwrap();
+        for _ in 0..12 {
+            sleep(milliseconds(dice.below(4000))).await;
+            match dice.below(5) {
+                0 => cluster
+                    .scale(NAMESPACE, X, u32::try_from(dice.below(8)).unwrap())
+                    .unwrap(),
+                1 => cluster.set_paused(NAMESPACE, X, true).unwrap(),
+                2 => cluster.set_paused(NAMESPACE, X, false).unwrap(),
+                _ => {
+                    let image = format!("orders:v{}", 1 + dice.below(4));
+                    cluster.set_image(NAMESPACE, X, &image).unwrap()
+                }
+            };
+        }
+        cluster.scale(NAMESPACE, X, 5).unwrap();
+        cluster.set_paused(NAMESPACE, X, false).unwrap();
+        assert!(
+            cluster.settle(minutes(30)).await,
+            "seed {seed} does not settle"
+        );
+        let x = get(&cluster, Kind::Deployment, X);
+        assert_eq!(
+            (pods(&cluster, x.image()), RolloutStatus::of(&x)),
+            (5, RolloutStatus::Done),
+            "seed {seed}"
+        );
+        let all = cluster.read_journal(|journal| journal.census.last().unwrap().total());
+        assert_eq!(
+            (all.alive, all.ready, all.terminating),
+            (5, 5, 0),
+            "seed {seed}"
+        );
+    }
 }

@@ -529,3 +529,65 @@ async fn rollout_status_waits_while_a_paused_deployment_has_a_newer_template() {
     settle(&cluster).await;
     assert_eq!(status(&cluster), RolloutStatus::Done);
 }
+
+/// What a small controller made with kube does: it notes on X how many replicas it saw available.
+async fn take_notes(client: kube::Client) {
+    let api: Api<Deployment> = Api::namespaced(client, NAMESPACE);
+    let mut events = watcher(api.clone(), watcher::Config::default()).boxed();
+    while let Some(event) = events.next().await {
+        let Ok(watcher::Event::Apply(x) | watcher::Event::InitApply(x)) = event else {
+            continue;
+        };
+        let seen = x
+            .status
+            .and_then(|status| status.available_replicas)
+            .unwrap_or_default()
+            .to_string();
+        if x.metadata.annotations.unwrap_or_default().get("seen") != Some(&seen) {
+            let patch = KubePatch::Merge(json!({"metadata": {"annotations": {"seen": seen}}}));
+            api.patch(X, &PatchParams::default(), &patch).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_seed_gives_the_same_timeline_with_a_controller_of_kube_in_it() {
+    async fn timeline() -> Vec<String> {
+        let jitter = Lag {
+            fixed: Duration::ZERO,
+            jitter: milliseconds(300),
+        };
+        let options = Options {
+            seed: 3,
+            lags: Lags::all(jitter),
+            ..Options::default()
+        };
+        let cluster = Cluster::start(options);
+        let controller = tokio::spawn(take_notes(cluster.client("notes")));
+        cluster.apply(&deployment(NAMESPACE, X, 10, V1)).unwrap();
+        settle(&cluster).await;
+        cluster.break_watches();
+        cluster.set_image(NAMESPACE, X, V2).unwrap();
+        settle(&cluster).await;
+        controller.abort();
+        assert_eq!(
+            get(&cluster, Kind::Deployment, X).annotation("seen"),
+            Some("10")
+        );
+        cluster
+            .journal()
+            .writes
+            .iter()
+            .map(ToString::to_string)
+            .collect()
+    }
+    let first = timeline().await;
+    assert!(
+        first
+            .iter()
+            .filter(|write| write.contains(" notes "))
+            .count()
+            > 3
+    );
+    assert_eq!(timeline().await, first);
+}
