@@ -2,10 +2,13 @@
 
 mod base;
 mod promoted;
+mod proof;
+mod registered;
 
 use crate::scene::Trials;
 
 /// Adds all scenarios.
 pub fn register(trials: &mut Trials) {
     promoted::register(trials);
+    registered::register(trials);
 }
