@@ -4,6 +4,7 @@ mod base;
 mod promoted;
 mod proof;
 mod registered;
+mod small;
 
 use crate::scene::Trials;
 
@@ -11,4 +12,5 @@ use crate::scene::Trials;
 pub fn register(trials: &mut Trials) {
     promoted::register(trials);
     registered::register(trials);
+    small::register(trials);
 }

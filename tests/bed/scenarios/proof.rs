@@ -290,3 +290,11 @@ pub fn config_without_it(namespace: &Namespace) -> String {
         .replace("orders-worker:", "another-worker:")
         .replace("NS", &namespace.name)
 }
+
+/// The revisions that `kubectl rollout history` lists.
+pub fn revisions(history: &str) -> Vec<u64> {
+    history
+        .lines()
+        .filter_map(|line| line.split_whitespace().next()?.parse().ok())
+        .collect()
+}

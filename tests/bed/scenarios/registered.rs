@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::{
     base::{Base, config},
     proof::{
-        Held, Since, at_rest, config_without_it, envelope, history_of, no_other_pods, set_tag,
-        started, stash, stopped, untouched,
+        Held, Since, at_rest, config_without_it, envelope, history_of, no_other_pods, revisions,
+        set_tag, started, stash, stopped, untouched,
     },
 };
 use crate::{
@@ -266,14 +266,6 @@ pub fn register(trials: &mut Trials) {
             assert_eq!(sets.iter().map(set_tag).collect::<Vec<_>>(), ["v1"]);
         },
     );
-}
-
-/// The revisions that `kubectl rollout history` lists.
-pub fn revisions(history: &str) -> Vec<u64> {
-    history
-        .lines()
-        .filter_map(|line| line.split_whitespace().next()?.parse().ok())
-        .collect()
 }
 
 /// `kubectl get deploy` without the age.
