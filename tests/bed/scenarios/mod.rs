@@ -2,10 +2,15 @@
 
 pub mod base;
 mod promoted;
+mod proof;
+mod registered;
+mod small;
 
 use crate::scene::Trials;
 
 /// Adds all scenarios.
 pub fn register(trials: &mut Trials) {
     promoted::register(trials);
+    registered::register(trials);
+    small::register(trials);
 }

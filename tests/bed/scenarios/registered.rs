@@ -1,0 +1,310 @@
+//! Taken on and given back: no pod is touched, and the Deployment stays the user's own.
+
+use k8s_openapi::api::apps::v1::Deployment;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+use super::{
+    base::{Base, config},
+    proof::{
+        Held, Since, at_rest, config_without_it, envelope, history_of, no_other_pods, revisions,
+        set_tag, started, stash, stopped, untouched,
+    },
+};
+use crate::{
+    namespace::{Namespace, uid},
+    scene::Trials,
+    wait::{ensure, stays},
+    worker::Worker,
+};
+
+const X: &str = "orders-worker";
+
+pub fn register(trials: &mut Trials) {
+    trials.add(
+        "registered: a running Deployment with history: no pod touched, nothing changed but the pause",
+        async |scene| {
+            let namespace = scene.namespace().await;
+            let worker = Worker::default();
+            namespace.history(&worker).await;
+            let before = namespace.now().await;
+            let as_it_was = apart_from_the_pause(&namespace.deployment(X).await);
+            let shown = columns(&namespace).await;
+            let url = namespace.bed.prometheus.url.clone();
+            let text = config(&namespace, &url, "").replace("NS", &namespace.name);
+            let daemon = namespace.daemon(&namespace.daemon_setup(&text)).await;
+            daemon
+                .log_contains("registered: 10 replicas of registry.example/orders-worker:v1, paused, 2 older ReplicaSets")
+                .await;
+            daemon
+                .log_contains("at rest: 10 replicas of registry.example/orders-worker:v1")
+                .await;
+            at_rest(&namespace, X, "v1", 10).await;
+            untouched(&namespace, before).await;
+            let x = namespace.observed(X).await;
+            assert_eq!(apart_from_the_pause(&x), as_it_was);
+            assert_eq!(columns(&namespace).await, shown);
+            assert_eq!(history_of(&namespace, &uid(&x)).await, [("v1".to_owned(), 3)]);
+            assert_eq!(
+                stash(&namespace, X).await,
+                [("h1".to_owned(), 1), ("h2".to_owned(), 2)]
+            );
+            no_other_pods(&namespace, X).await;
+        },
+    );
+
+    trials.add(
+        "registered: kubectl scale works as before, to 0 and back, with a daemon and without",
+        async |scene| {
+            let Base {
+                namespace,
+                daemon,
+                setup,
+                ..
+            } = Base::registered(&scene, "").await;
+            let before = Since::now(&namespace, &daemon).await;
+            for replicas in [4, 0, 12] {
+                namespace.scale(X, replicas).await;
+                at_rest(&namespace, X, "v1", replicas as usize).await;
+            }
+            before.log(&daemon, "at rest: 12 replicas").await;
+            started(&namespace, before.at, &[("v1", 12)]).await;
+            stopped(&namespace, before.at, &[("v1", 10)]).await;
+            assert!(daemon.terminate().await.success());
+            let alone = namespace.now().await;
+            for replicas in [0, 3] {
+                namespace.scale(X, replicas).await;
+                at_rest(&namespace, X, "v1", replicas as usize).await;
+            }
+            started(&namespace, alone, &[("v1", 3)]).await;
+            stopped(&namespace, alone, &[("v1", 12)]).await;
+            let daemon = namespace.daemon(&setup).await;
+            let back = Since::now(&namespace, &daemon).await;
+            daemon.log_contains("at rest: 3 replicas").await;
+            untouched(&namespace, back.at).await;
+        },
+    );
+
+    trials.add(
+        "registered: an older version applied at R = 0 waits; R back without a daemon runs the accepted version and no other",
+        async |scene| {
+            let namespace = scene.namespace().await;
+            let worker = Worker::default();
+            namespace.history(&worker).await;
+            for tag in ["v1", "h2"] {
+                namespace.set_metric(tag, "my_errors", 0.0);
+            }
+            let url = namespace.bed.prometheus.url.clone();
+            let setup = namespace
+                .daemon_setup(&config(&namespace, &url, "").replace("NS", &namespace.name));
+            let daemon = namespace.daemon(&setup).await;
+            daemon.log_contains("orders-worker: at rest").await;
+            namespace.scale(X, 0).await;
+            at_rest(&namespace, X, "v1", 0).await;
+            namespace.apply(&worker.clone().tag("h2").replicas(0)).await;
+            daemon
+                .log_contains("waiting: registry.example/orders-worker:h2 is rolled out when replicas are wanted again (now 0)")
+                .await;
+            assert!(daemon.terminate().await.success());
+            let alone = namespace.now().await;
+            namespace.scale(X, 10).await;
+            at_rest(&namespace, X, "v1", 10).await;
+            started(&namespace, alone, &[("v1", 10)]).await;
+            stopped(&namespace, alone, &[]).await;
+
+            let daemon = namespace.daemon(&setup).await;
+            let open = Since::now(&namespace, &daemon).await;
+            daemon.log_contains("at rest: 10 replicas of registry.example/orders-worker:h2").await;
+            at_rest(&namespace, X, "h2", 10).await;
+            started(&namespace, open.at, &[("h2", 10)]).await;
+            stopped(&namespace, open.at, &[("v1", 10)]).await;
+            envelope(&namespace, open.at, 10, 2).await;
+        },
+    );
+
+    trials.add(
+        "registered: an older version applied and R changed while no daemon runs: the accepted version and no other",
+        async |scene| {
+            let namespace = scene.namespace().await;
+            let worker = Worker::default();
+            namespace.history(&worker).await;
+            for tag in ["v1", "h1"] {
+                namespace.set_metric(tag, "my_errors", 0.0);
+            }
+            let url = namespace.bed.prometheus.url.clone();
+            let setup = namespace
+                .daemon_setup(&config(&namespace, &url, "").replace("NS", &namespace.name));
+            let daemon = namespace.daemon(&setup).await;
+            daemon.log_contains("orders-worker: at rest").await;
+            daemon.kill().await;
+            let alone = namespace.now().await;
+            namespace.apply(&worker.clone().tag("h1")).await;
+            for replicas in [0, 10] {
+                namespace.scale(X, replicas).await;
+                at_rest(&namespace, X, "v1", replicas as usize).await;
+            }
+            started(&namespace, alone, &[("v1", 10)]).await;
+
+            let daemon = namespace.daemon(&setup).await;
+            let open = Since::now(&namespace, &daemon).await;
+            daemon.log_contains("at rest: 10 replicas of registry.example/orders-worker:h1").await;
+            at_rest(&namespace, X, "h1", 10).await;
+            started(&namespace, open.at, &[("h1", 10)]).await;
+            envelope(&namespace, open.at, 10, 2).await;
+        },
+    );
+
+    trials.add(
+        "released: the history is back, the Deployment rolls natively again",
+        async |scene| {
+            let namespace = scene.namespace().await;
+            let worker = Worker::default();
+            namespace.history(&worker).await;
+            let url = namespace.bed.prometheus.url.clone();
+            let mut setup = namespace
+                .daemon_setup(&config(&namespace, &url, "").replace("NS", &namespace.name));
+            let daemon = namespace.daemon(&setup).await;
+            daemon.log_contains("orders-worker: at rest").await;
+            assert!(daemon.terminate().await.success());
+            let before = namespace.now().await;
+            setup.write_config(&config_without_it(&namespace));
+            setup.extra_args = vec!["--release-after".to_owned(), "1s".to_owned()];
+            let daemon = namespace.daemon(&setup).await;
+            daemon
+                .log_contains("orders-worker: released: un-paused, 2 older ReplicaSets given back, no pod touched")
+                .await;
+            let x = namespace.complete(X).await;
+            untouched(&namespace, before).await;
+            assert_eq!(x.spec.clone().and_then(|spec| spec.paused), None);
+            let expected = [("h1", 1), ("h2", 2), ("v1", 3)].map(|(tag, n)| (tag.to_owned(), n));
+            assert_eq!(history_of(&namespace, &uid(&x)).await, expected);
+            let state = namespace.pod_templates().get_opt("orders-worker-volery").await;
+            assert!(matches!(state, Ok(None)), "the state object is still there");
+            let history = namespace
+                .kubectl_ok(&["rollout", "history", "deployment/orders-worker"], None)
+                .await;
+            assert_eq!(revisions(&history), [1, 2, 3], "{history}");
+
+            namespace
+                .kubectl_ok(&["rollout", "undo", "deployment/orders-worker"], None)
+                .await;
+            namespace
+                .kubectl_ok(
+                    &["rollout", "status", "deployment/orders-worker", "--timeout=60s"],
+                    None,
+                )
+                .await;
+            namespace.complete(X).await;
+            started(&namespace, before, &[("h2", 10)]).await;
+            no_other_pods(&namespace, X).await;
+        },
+    );
+
+    trials.add(
+        "released: with a version on it that failed it stays paused on the accepted one",
+        async |scene| {
+            let base = Base::registered(&scene, "").await;
+            let namespace = &base.namespace;
+            namespace.set_metric("v2", "my_errors", 1.0);
+            namespace.apply(&base.worker.clone().tag("v2")).await;
+            base.daemon.log_contains("orders-worker: rejected: ").await;
+            at_rest(namespace, X, "v1", 10).await;
+            let Base { namespace, mut setup, daemon, .. } = base;
+            assert!(daemon.terminate().await.success());
+            let before = namespace.now().await;
+            setup.write_config(&config_without_it(&namespace));
+            setup.extra_args = vec!["--release-after".to_owned(), "1s".to_owned()];
+            let daemon = namespace.daemon(&setup).await;
+            daemon
+                .log_contains("orders-worker: blocked: to be released, but the Deployment's template is not the accepted version")
+                .await;
+            let writes = namespace.daemon_writes().await.len();
+            stays("the block", Duration::from_secs(5), async || {
+                let x = namespace.deployment(X).await;
+                ensure(x.spec.and_then(|spec| spec.paused) == Some(true), || "un-paused".to_owned())
+            })
+            .await;
+            at_rest(&namespace, X, "v1", 10).await;
+            untouched(&namespace, before).await;
+            assert_eq!(namespace.daemon_writes().await.len(), writes, "writes while blocked");
+
+            // The user puts the accepted template back: then nothing stands in the way.
+            namespace.apply(&Worker::default()).await;
+            daemon.log_contains("orders-worker: released: un-paused").await;
+            let x = namespace.complete(X).await;
+            assert_eq!(x.spec.clone().and_then(|spec| spec.paused), None);
+            untouched(&namespace, before).await;
+        },
+    );
+
+    trials.add(
+        "released: an entry removed at (4,6) cancels first, and what is not the accepted version is not let loose",
+        async |scene| {
+            let held = Held::registered(&scene, Worker::default(), "").await;
+            let since = Since::now(&held.base.namespace, &held.base.daemon).await;
+            held.base.namespace.apply(&held.base.worker.clone().tag("v2")).await;
+            held.hold_at(since, 4, 6).await;
+            let Base { namespace, mut setup, daemon, .. } = held.base;
+            let primary = namespace.deployment("orders-worker-primary").await;
+            let kept: Vec<String> = namespace.pods_of(&primary).await.iter().map(uid).collect();
+            assert_eq!(kept.len(), 6);
+            assert!(daemon.terminate().await.success());
+            let cancelled = namespace.now().await;
+            setup.write_config(&config_without_it(&namespace));
+            setup.extra_args = vec!["--release-after".to_owned(), "1s".to_owned()];
+            let daemon = namespace.daemon(&setup).await;
+            daemon.log_contains("orders-worker: ended: the service leaves the configuration").await;
+            daemon
+                .log_contains("orders-worker: blocked: to be released, but the Deployment's template is not the accepted version")
+                .await;
+            let pods = at_rest(&namespace, X, "v1", 10).await;
+            assert!(kept.iter().all(|uid| pods.contains(uid)), "{kept:?} not all in {pods:?}");
+            started(&namespace, cancelled, &[("v1", 4)]).await;
+            stopped(&namespace, cancelled, &[("v2", 4)]).await;
+            no_other_pods(&namespace, X).await;
+            let sets = namespace.replica_sets_of(&uid(&namespace.deployment(X).await)).await;
+            assert_eq!(sets.iter().map(set_tag).collect::<Vec<_>>(), ["v1"]);
+        },
+    );
+}
+
+/// `kubectl get deploy` without the age.
+async fn columns(namespace: &Namespace) -> String {
+    let columns = "NAME:.metadata.name,DESIRED:.spec.replicas,READY:.status.readyReplicas,UP-TO-DATE:.status.updatedReplicas,\
+                   AVAILABLE:.status.availableReplicas,REVISION:.metadata.annotations.deployment\\.kubernetes\\.io/revision";
+    namespace
+        .kubectl_ok(
+            &[
+                "get",
+                "deployments",
+                "-o",
+                &format!("custom-columns={columns}"),
+            ],
+            None,
+        )
+        .await
+}
+
+/// A Deployment without what pausing changes.
+fn apart_from_the_pause(x: &Deployment) -> Value {
+    let mut x = json!(x);
+    for pointer in [
+        "/metadata/resourceVersion",
+        "/metadata/generation",
+        "/metadata/managedFields",
+        "/spec/paused",
+        "/status/observedGeneration",
+    ] {
+        if let Some(field) = x.pointer_mut(pointer) {
+            *field = Value::Null;
+        }
+    }
+    if let Some(conditions) = x
+        .pointer_mut("/status/conditions")
+        .and_then(Value::as_array_mut)
+    {
+        conditions.retain(|condition| condition["type"] != "Progressing");
+    }
+    x["spec"]["paused"] = Value::Null;
+    x
+}

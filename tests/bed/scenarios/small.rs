@@ -1,0 +1,317 @@
+//! Few replicas, odd shares, and a number or a template that changes in the middle.
+
+use kube::ResourceExt as _;
+
+use super::{
+    base::Base,
+    proof::{Held, Since, at_rest, envelope, no_other_pods, started, stash, stopped},
+};
+use crate::{
+    namespace::uid,
+    scene::Trials,
+    wait::{ensure, eventually, stays},
+    worker::Worker,
+};
+use std::time::Duration;
+
+const X: &str = "orders-worker";
+
+/// Settings of one rollout, and the whole way of it, written `(C,P)`.
+struct Way {
+    replicas: i32,
+    step: &'static str,
+    breakpoint: &'static str,
+    surge: usize,
+    steps: &'static [(i32, i32)],
+    /// How many of them are checked.
+    checked: usize,
+}
+
+const WAYS: [Way; 5] = [
+    Way {
+        replicas: 1,
+        step: "10%",
+        breakpoint: "50%",
+        surge: 1,
+        steps: &[(0, 1), (1, 1), (1, 0)],
+        checked: 1,
+    },
+    Way {
+        replicas: 2,
+        step: "10%",
+        breakpoint: "50%",
+        surge: 1,
+        steps: &[(0, 2), (1, 2), (1, 1), (2, 1), (2, 0)],
+        checked: 1,
+    },
+    Way {
+        replicas: 3,
+        step: "10%",
+        breakpoint: "50%",
+        surge: 1,
+        steps: &[(0, 3), (1, 3), (1, 2), (2, 2), (2, 1), (3, 1), (3, 0)],
+        checked: 2,
+    },
+    Way {
+        replicas: 10,
+        step: "40%",
+        breakpoint: "50%",
+        surge: 4,
+        steps: &[
+            (0, 10),
+            (4, 10),
+            (4, 6),
+            (5, 6),
+            (5, 5),
+            (9, 5),
+            (9, 1),
+            (10, 1),
+            (10, 0),
+        ],
+        checked: 2,
+    },
+    Way {
+        replicas: 10,
+        step: "60%",
+        breakpoint: "50%",
+        surge: 6,
+        steps: &[(0, 10), (5, 10), (5, 5), (10, 5), (10, 0)],
+        checked: 1,
+    },
+];
+
+pub fn register(trials: &mut Trials) {
+    for way in &WAYS {
+        trials.add(
+            format!(
+                "small: {} replicas, step {}, breakpoint {}",
+                way.replicas, way.step, way.breakpoint
+            ),
+            async |scene| {
+                let namespace = scene.namespace().await;
+                let url = namespace.bed.prometheus.url.clone();
+                let more = format!("step: {}\nbreakpoint: {}", way.step, way.breakpoint);
+                let worker = Worker::default().replicas(way.replicas);
+                let base = Base::on(namespace, worker, &url, &more).await;
+                let since = Since::now(&base.namespace, &base.daemon).await;
+                base.namespace.apply(&base.worker.clone().tag("v2")).await;
+                since.log(&base.daemon, "promoted: ").await;
+                let replicas = usize::try_from(way.replicas).unwrap();
+                at_rest(&base.namespace, X, "v2", replicas).await;
+                started(&base.namespace, since.at, &[("v2", replicas)]).await;
+                stopped(&base.namespace, since.at, &[("v1", replicas)]).await;
+                envelope(&base.namespace, since.at, replicas, way.surge).await;
+                assert_eq!(base.namespace.recorder.steps(X, since.at), way.steps);
+                let checked = since
+                    .lines(&base.daemon)
+                    .iter()
+                    .filter(|line| line.contains(", checking for"))
+                    .count();
+                assert_eq!(checked, way.checked, "checked steps");
+            },
+        );
+    }
+
+    trials.add(
+        "small: more replicas at (2,8) go to the accepted version",
+        async |scene| {
+            let held = Held::registered(&scene, Worker::default(), "").await;
+            let (base, namespace) = (&held.base, &held.base.namespace);
+            let since = Since::now(namespace, &base.daemon).await;
+            namespace.apply(&base.worker.clone().tag("v2")).await;
+            held.hold_at(since, 2, 8).await;
+            let raised = namespace.now().await;
+            namespace.scale(X, 14).await;
+            eventually("14 available pods", async || {
+                let last = namespace
+                    .recorder
+                    .series(raised)
+                    .pop()
+                    .map(|(_, pods)| pods);
+                ensure(
+                    last.as_ref().is_some_and(|pods| pods.available == 14),
+                    || format!("{last:?}"),
+                )
+            })
+            .await;
+            let writes = namespace.daemon_writes().await.len();
+            // An autoscaler says the same again and again.
+            stays("the peace", Duration::from_secs(4), async || {
+                namespace.scale(X, 14).await;
+                Ok(())
+            })
+            .await;
+            let more = namespace.daemon_writes().await.split_off(writes);
+            assert!(
+                more.is_empty(),
+                "written although nothing changed: {more:?}"
+            );
+            assert_eq!(namespace.recorder.steps(X, raised), [(2, 8), (2, 12)][1..]);
+            held.go_on();
+            since
+                .log(
+                    &base.daemon,
+                    "at rest: 14 replicas of registry.example/orders-worker:v2",
+                )
+                .await;
+            at_rest(namespace, X, "v2", 14).await;
+            assert_eq!(
+                namespace.recorder.steps(X, raised),
+                [
+                    (2, 12),
+                    (5, 12),
+                    (5, 9),
+                    (7, 9),
+                    (7, 7),
+                    (10, 7),
+                    (10, 4),
+                    (13, 4),
+                    (13, 1),
+                    (14, 1),
+                    (14, 0)
+                ]
+            );
+            started(namespace, since.at, &[("v1", 4), ("v2", 14)]).await;
+            stopped(namespace, since.at, &[("v1", 14)]).await;
+            envelope(namespace, since.at, 10, 7).await;
+        },
+    );
+
+    trials.add(
+        "small: to 0 at (4,6) and back: the same step goes on and the version is promoted",
+        async |scene| {
+            let held = Held::registered(&scene, Worker::default(), "").await;
+            let (base, namespace) = (&held.base, &held.base.namespace);
+            let since = Since::now(namespace, &base.daemon).await;
+            namespace.apply(&base.worker.clone().tag("v2")).await;
+            let at = held.hold_at(since, 4, 6).await;
+            let slept = namespace.now().await;
+            namespace.scale(X, 0).await;
+            let asleep = at
+                .log(
+                    &base.daemon,
+                    "step 2/3: no replicas wanted, going on when there are",
+                )
+                .await;
+            eventually("no pod", async || {
+                let pods = namespace.recorder.series(slept).pop().map(|(_, pods)| pods);
+                ensure(pods.as_ref().is_some_and(|pods| pods.alive == 0), || {
+                    format!("{pods:?}")
+                })
+            })
+            .await;
+            assert_eq!(namespace.recorder.steps(X, slept).last(), Some(&(0, 0)));
+            let woken = namespace.now().await;
+            namespace.scale(X, 10).await;
+            asleep
+                .log(
+                    &base.daemon,
+                    "step 2/3: canary 4/4 available, primary 6, checking",
+                )
+                .await;
+            assert_eq!(
+                namespace.recorder.steps(X, woken).last(),
+                Some(&(4, 6)),
+                "the step it slept in"
+            );
+            started(namespace, woken, &[("v1", 6), ("v2", 4)]).await;
+            held.go_on();
+            since
+                .log(
+                    &base.daemon,
+                    "at rest: 10 replicas of registry.example/orders-worker:v2",
+                )
+                .await;
+            at_rest(namespace, X, "v2", 10).await;
+            started(namespace, woken, &[("v1", 6), ("v2", 10)]).await;
+            no_other_pods(namespace, X).await;
+        },
+    );
+
+    trials.add(
+        "small: a third version at (4,6) takes over from the first step on, the second never runs alone",
+        async |scene| {
+            let held = Held::registered(&scene, Worker::default(), "").await;
+            let (base, namespace) = (&held.base, &held.base.namespace);
+            let since = Since::now(namespace, &base.daemon).await;
+            namespace.apply(&base.worker.clone().tag("v2")).await;
+            let at = held.hold_at(since, 4, 6).await;
+            let superseded = namespace.now().await;
+            namespace.apply(&base.worker.clone().tag("v3")).await;
+            at.log(&base.daemon, "superseded: a newer template came").await;
+            held.go_on();
+            at.log(&base.daemon, "at rest: 10 replicas of registry.example/orders-worker:v3").await;
+            at_rest(namespace, X, "v3", 10).await;
+            started(namespace, superseded, &[("v1", 4), ("v3", 10)]).await;
+            stopped(namespace, superseded, &[("v1", 10), ("v2", 4)]).await;
+            let steps = namespace.recorder.steps(X, superseded);
+            let again = steps.iter().rposition(|step| *step == (0, 10));
+            assert_eq!(
+                steps[again.unwrap_or_default()..],
+                [
+                    (0, 10), (2, 10), (2, 8), (4, 8), (4, 6), (5, 6), (5, 5), (7, 5), (7, 3), (9, 3), (9, 1), (10, 1), (10, 0)
+                ]
+            );
+            // Closing gives up the lower bound only until the accepted pods are back (promise 3).
+            let (_, most) = namespace.recorder.range(since.at, |pods| pods.alive);
+            assert!(most <= 12, "{most} alive");
+            assert_eq!(stash(namespace, X).await, [("v1".to_owned(), 1)]);
+            let log = at.lines(&base.daemon).join("\n");
+            assert!(!log.contains("promoted: registry.example/orders-worker:v2"), "{log}");
+        },
+    );
+
+    trials.add(
+        "small: back to the accepted version at (4,6) cancels; its six running pods live on",
+        async |scene| {
+            let held = Held::registered(&scene, Worker::default(), "").await;
+            let (base, namespace) = (&held.base, &held.base.namespace);
+            let since = Since::now(namespace, &base.daemon).await;
+            namespace.apply(&base.worker.clone().tag("v2")).await;
+            let at = held.hold_at(since, 4, 6).await;
+            let primary = namespace.deployment("orders-worker-primary").await;
+            let kept: Vec<String> = namespace.pods_of(&primary).await.iter().map(uid).collect();
+            assert_eq!(kept.len(), 6);
+            let cancelled = namespace.now().await;
+            namespace.apply(&base.worker).await;
+            at.log(
+                &base.daemon,
+                "cancelled: the Deployment is back at the accepted template",
+            )
+            .await
+            .log(
+                &base.daemon,
+                "at rest: 10 replicas of registry.example/orders-worker:v1",
+            )
+            .await;
+            let pods = at_rest(namespace, X, "v1", 10).await;
+            assert!(
+                kept.iter().all(|uid| pods.contains(uid)),
+                "{kept:?} not all in {pods:?}"
+            );
+            started(namespace, cancelled, &[("v1", 4)]).await;
+            stopped(namespace, cancelled, &[("v2", 4)]).await;
+            assert_eq!(stash(namespace, X).await, []);
+            // It was not rejected: asked for again, it is tried again.
+            held.go_on();
+            namespace.apply(&base.worker.clone().tag("v2")).await;
+            at.log(
+                &base.daemon,
+                "at rest: 10 replicas of registry.example/orders-worker:v2",
+            )
+            .await;
+            let x = namespace.deployment(X).await;
+            let names: Vec<_> = namespace
+                .pods_of(&x)
+                .await
+                .iter()
+                .map(|pod| pod.name_any())
+                .collect();
+            assert!(
+                names.iter().all(|name| name.starts_with("orders-worker-")),
+                "{names:?}"
+            );
+            at_rest(namespace, X, "v2", 10).await;
+        },
+    );
+}
