@@ -1,11 +1,14 @@
 //! What the design promises, tried with the real daemon on the real control plane. A file of scenarios is one line here, twice.
 
 mod base;
+mod failed;
+mod promises;
 mod promoted;
 
 use crate::scene::Trials;
 
 /// Adds all scenarios.
 pub fn register(trials: &mut Trials) {
+    failed::register(trials);
     promoted::register(trials);
 }
