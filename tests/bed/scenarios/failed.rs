@@ -295,11 +295,7 @@ async fn together(scene: std::sync::Arc<Scene>) {
 }
 
 async fn vanished(scene: std::sync::Arc<Scene>) {
-    let base = Base::registered(
-        &scene,
-        "abort: 5s\ninconclusive_timeout: 5s\nmax_step_duration: 60s",
-    )
-    .await;
+    let base = Base::registered(&scene, "abort: 4s\nmax_step_duration: 60s").await;
     let namespace = &base.namespace;
     let before = base.now().await;
     namespace

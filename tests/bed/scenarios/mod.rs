@@ -2,6 +2,7 @@
 
 mod base;
 mod failed;
+mod metrics;
 mod promises;
 mod promoted;
 
@@ -10,5 +11,6 @@ use crate::scene::Trials;
 /// Adds all scenarios.
 pub fn register(trials: &mut Trials) {
     failed::register(trials);
+    metrics::register(trials);
     promoted::register(trials);
 }
