@@ -125,6 +125,8 @@ pub struct Query {
     pub path: String,
     /// The PromQL expression, decoded; empty when there was none.
     pub expression: String,
+    /// The names of all its parameters.
+    pub parameters: Vec<String>,
 }
 
 /// The stub: a Prometheus whose answers a test scripts. It counts what it is asked.
@@ -204,19 +206,20 @@ async fn answer(
     } else {
         body.to_vec()
     };
-    let expression =
+    let pairs: Vec<(String, String)> =
         reqwest::Url::parse(&format!("http://stub/?{}", String::from_utf8_lossy(&form)))
-            .ok()
-            .and_then(|url| {
-                url.query_pairs()
-                    .find(|(key, _)| key == "query")
-                    .map(|(_, value)| value.into_owned())
-            })
+            .map(|url| url.query_pairs().into_owned().collect())
             .unwrap_or_default();
+    let expression = pairs
+        .iter()
+        .find(|(key, _)| key == "query")
+        .map(|(_, value)| value.clone())
+        .unwrap_or_default();
     script.queries.lock().unwrap().push(Query {
         at: Instant::now(),
         path: uri.path().to_owned(),
         expression,
+        parameters: pairs.into_iter().map(|(key, _)| key).collect(),
     });
     let mut answer = script.answer.lock().unwrap().clone();
     loop {

@@ -23,7 +23,7 @@ use http_body_util::BodyExt as _;
 use kube::Client;
 use serde::Deserialize;
 use tokio::{
-    sync::mpsc,
+    sync::{Notify, mpsc},
     task::JoinHandle,
     time::{Instant, sleep, sleep_until},
 };
@@ -125,6 +125,28 @@ pub enum Verdict {
     Hang,
     /// Carried out, but the client never learns of it.
     PassThenHang,
+    /// Carried out, but the client learns of it only when the gate is opened: what the test does meanwhile happens between this request
+    /// and the client's next.
+    PassThenGate(Arc<Gate>),
+}
+
+/// Holds the answer to one request back.
+#[derive(Debug, Default)]
+pub struct Gate {
+    carried_out: Notify,
+    open: Notify,
+}
+
+impl Gate {
+    /// Waits until the request has been carried out.
+    pub async fn reached(&self) {
+        self.carried_out.notified().await;
+    }
+
+    /// Lets the client have its answer.
+    pub fn open(&self) {
+        self.open.notify_one();
+    }
 }
 
 type Hook = Arc<dyn Fn(&Seen) -> Verdict + Send + Sync>;
@@ -244,7 +266,7 @@ async fn handle(State(shared): State<Arc<Shared>>, request: Request<Body>) -> Re
     let hook = shared.hook.lock().unwrap().clone();
     let verdict = hook.map_or(Verdict::Pass, |hook| hook(&seen));
     match &verdict {
-        Verdict::Pass | Verdict::PassThenHang => {}
+        Verdict::Pass | Verdict::PassThenHang | Verdict::PassThenGate(_) => {}
         Verdict::Delay(delay) => sleep(*delay).await,
         Verdict::Answer(code, body) => return status(*code, body),
         Verdict::Hang => std::future::pending().await,
@@ -269,8 +291,13 @@ async fn handle(State(shared): State<Arc<Shared>>, request: Request<Body>) -> Re
             );
         }
     };
-    if matches!(verdict, Verdict::PassThenHang) {
-        std::future::pending::<()>().await;
+    match &verdict {
+        Verdict::PassThenHang => std::future::pending::<()>().await,
+        Verdict::PassThenGate(gate) => {
+            gate.carried_out.notify_one();
+            gate.open.notified().await;
+        }
+        _ => {}
     }
     let is_json = answer
         .headers()

@@ -1,6 +1,9 @@
 //! What the design promises, tried with the real daemon on the real control plane. A file of scenarios is one line here, twice.
 
 pub mod base;
+mod failed;
+mod metrics;
+mod promises;
 mod promoted;
 mod proof;
 mod registered;
@@ -10,6 +13,8 @@ use crate::scene::Trials;
 
 /// Adds all scenarios.
 pub fn register(trials: &mut Trials) {
+    failed::register(trials);
+    metrics::register(trials);
     promoted::register(trials);
     registered::register(trials);
     small::register(trials);

@@ -1,0 +1,375 @@
+//! A bad version: rolled back with the reason in the log, and remembered.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::{
+    base::Base,
+    promises::{
+        at_rest, at_rest_but, never_fewer_available_than, never_more_of, never_more_than, quiet,
+        started, step,
+    },
+};
+use crate::{
+    kubelet::Behaviour,
+    namespace::uid,
+    scene::{Scene, Trials},
+    wait::eventually,
+    worker::Worker,
+};
+
+const NAME: &str = "orders-worker";
+
+/// Long enough that a restless daemon would have done something.
+const A_WHILE: Duration = Duration::from_secs(3);
+
+pub fn register(trials: &mut Trials) {
+    trials.add(
+        "failed: an expression that fails from the second step on rolls back, once, and the next version is promoted",
+        second_step,
+    );
+    trials.add(
+        "failed: rollback writes both numbers together, though the accepted pods are slow (K04)",
+        together,
+    );
+    trials.add(
+        "failed: canary pods that crash again and again (K14)",
+        async |scene| {
+            let behaviour = Behaviour::CrashLoop {
+                up: Duration::from_secs(2),
+                down: Duration::from_millis(500),
+                exit_code: 137,
+            };
+            let base = broken(&scene, "max_step_duration: 60s", |worker| {
+                worker.behaviour(behaviour)
+            })
+            .await;
+            base.daemon
+                .log_contains("restarted 1 times, container worker ended: ")
+                .await;
+            base.daemon.log_contains("failed: checks failed: ").await;
+        },
+    );
+    trials.add("failed: canary pods that never become ready", async |scene| {
+        let base = broken(&scene, "abort: 3s", |worker| worker.behaviour(Behaviour::NeverReady)).await;
+        base.daemon
+            .log_contains("failed: canary pods not available in time: 0 of 2 canary pods available after 3s")
+            .await;
+        never_lowered(&base).await;
+    });
+    trials.add(
+        "failed: an image that cannot be pulled (K13)",
+        async |scene| {
+            let base = broken(&scene, "abort: 3s", |worker| {
+                worker.behaviour(Behaviour::ImagePull)
+            })
+            .await;
+            let line = base
+                .daemon
+                .log_contains("failed: canary pods not available in time")
+                .await
+                .text;
+            assert!(
+                line.contains("ImagePullBackOff")
+                    && line.contains("registry.example/orders-worker:v2"),
+                "{line}"
+            );
+            never_lowered(&base).await;
+        },
+    );
+    trials.add("failed: pods that no node takes (K13)", async |scene| {
+        let base = broken(&scene, "abort: 3s", |worker| {
+            worker.behaviour(Behaviour::Unschedulable)
+        })
+        .await;
+        let line = base
+            .daemon
+            .log_contains("failed: canary pods not available in time")
+            .await
+            .text;
+        assert!(
+            line.contains("cannot be scheduled: 0/3 nodes are available: 3 Insufficient cpu"),
+            "{line}"
+        );
+        never_lowered(&base).await;
+    });
+    trials.add("failed: pods that cannot be created (K12)", async |scene| {
+        let account = json!({"serviceAccountName": "nobody"});
+        let base = broken(&scene, "abort: 3s", |worker| worker.pod_spec(account)).await;
+        let line = base
+            .daemon
+            .log_contains("failed: canary pods not available in time")
+            .await
+            .text;
+        assert!(
+            line.contains("serviceaccount \"nobody\" not found"),
+            "{line}"
+        );
+        never_lowered(&base).await;
+    });
+    trials.add(
+        "failed: canary pods vanish in a step and cannot be created again (K12)",
+        vanished,
+    );
+    trials.add(
+        "failed: a broken running version does not block the fix, nor its failure (K15)",
+        broken_running,
+    );
+}
+
+/// Registers, applies a version that is broken in this way, and sees it rolled back.
+async fn broken(scene: &Scene, more: &str, how: impl FnOnce(Worker) -> Worker) -> Base {
+    let base = Base::registered(scene, more).await;
+    let before = base.now().await;
+    let accepted = uid(&base
+        .namespace
+        .replica_sets_of(&uid(&base.namespace.deployment(NAME).await))
+        .await[0]);
+    let candidate = how(base.worker.clone().tag("v2"));
+    base.namespace.apply(&candidate).await;
+    base.daemon.log_contains("failed: ").await;
+    at_rest(&base.namespace, NAME, "v1", 10).await;
+    let original = base.namespace.deployment(NAME).await;
+    assert_eq!(
+        uid(&base.namespace.replica_sets_of(&uid(&original)).await[0]),
+        accepted
+    );
+    never_more_than(&base.namespace, before, 12).await;
+    never_more_of(&base.namespace, before, "v2", 2).await;
+    base.daemon
+        .log_contains("rejected: registry.example/orders-worker:v2 failed")
+        .await;
+    quiet(&base.namespace, A_WHILE).await;
+    base
+}
+
+/// The accepted version was never touched: no pod of it stopped, no number of it lowered.
+async fn never_lowered(base: &Base) {
+    let first = base.namespace.recorder.events()[0].at;
+    let primary = base
+        .namespace
+        .recorder
+        .deployment_states(&format!("{NAME}-primary"), first);
+    // At the very end, when it owns nothing any more, it may be set to 0.
+    let stops = base.namespace.recorder.stops(first);
+    assert_eq!(stops.get("v1"), None, "pods of v1 were stopped");
+    assert!(
+        primary
+            .iter()
+            .any(|primary| primary.spec.as_ref().and_then(|spec| spec.replicas) == Some(10))
+    );
+    assert_eq!(
+        base.namespace.recorder.starts(first).get("v1"),
+        Some(&10),
+        "pods of v1 were started again"
+    );
+}
+
+async fn second_step(scene: std::sync::Arc<Scene>) {
+    let base = Base::registered(&scene, "max_step_duration: 5s").await;
+    let namespace = &base.namespace;
+    let before = base.now().await;
+    let bad = base.worker.clone().tag("v2");
+    namespace.apply(&bad).await;
+    step(namespace, NAME, before, (4, 6)).await;
+    namespace.set_metric("v2", "my_errors", 7.0);
+    let line = base
+        .daemon
+        .log_contains("failed: checks failed: 2 of 2 in step 2/3: ")
+        .await
+        .text;
+    assert!(
+        line.contains("my_errors") && line.contains('7'),
+        "the line names expression and value: {line}"
+    );
+    at_rest(namespace, NAME, "v1", 10).await;
+    base.daemon
+        .log_contains("closed: the Deployment owns its pods again, 10 replicas")
+        .await;
+    started(namespace, before, &[("v1", 4), ("v2", 4)]).await;
+    never_more_than(namespace, before, 12).await;
+    never_more_of(namespace, before, "v2", 4).await;
+
+    // The user's template stays; nothing of it runs.
+    let original = namespace.deployment(NAME).await;
+    let template = serde_json::to_value(&original.spec.as_ref().unwrap().template).unwrap();
+    assert_eq!(template["spec"]["containers"][0]["image"], bad.image());
+    let shown = namespace
+        .kubectl_ok(&["get", "deployment", NAME, "--no-headers"], None)
+        .await;
+    let columns: Vec<&str> = shown.split_whitespace().collect();
+    assert_eq!(columns[..4], [NAME, "10/10", "0", "10"], "{shown}");
+
+    // No second attempt.
+    namespace.apply(&bad).await;
+    quiet(namespace, A_WHILE).await;
+
+    // K25: more replicas are more of the accepted version, natively.
+    let scaled = base.now().await;
+    namespace.scale(NAME, 14).await;
+    at_rest(namespace, NAME, "v1", 14).await;
+    started(namespace, scaled, &[("v1", 4)]).await;
+
+    // K33: back to the accepted version is no rollout at all.
+    let writes = namespace.daemon_writes().await.len();
+    let back = base.now().await;
+    namespace.apply(&base.worker.clone().replicas(14)).await;
+    namespace.observed(NAME).await;
+    quiet(namespace, A_WHILE).await;
+    started(namespace, back, &[]).await;
+    assert_eq!(namespace.daemon_writes().await.len(), writes);
+
+    let fixed = base.now().await;
+    namespace
+        .apply(&base.worker.clone().replicas(14).tag("v3"))
+        .await;
+    at_rest(namespace, NAME, "v3", 14).await;
+    base.daemon
+        .log_contains("promoted: registry.example/orders-worker:v3")
+        .await;
+    started(namespace, fixed, &[("v3", 14)]).await;
+    never_more_than(namespace, fixed, 17).await;
+    never_fewer_available_than(namespace, fixed, 14).await;
+}
+
+async fn together(scene: std::sync::Arc<Scene>) {
+    let base = Base::registered(&scene, "max_step_duration: 5s").await;
+    let namespace = &base.namespace;
+    let before = base.now().await;
+    namespace.apply(&base.worker.clone().tag("v2")).await;
+    step(namespace, NAME, before, (5, 5)).await;
+    namespace.turn(
+        "v1",
+        Behaviour::Ready {
+            after: Duration::from_secs(6),
+        },
+    );
+    namespace.set_metric("v2", "my_errors", 7.0);
+    namespace.daemon_proxy.record();
+    let line = base
+        .daemon
+        .log_contains("failed: checks failed: ")
+        .await
+        .text;
+    assert!(
+        line.contains("rolling back to 10 pods of the accepted version (5 available now)"),
+        "{line}"
+    );
+    at_rest(namespace, NAME, "v1", 10).await;
+    let requests = namespace.daemon_proxy.requests();
+    let writes: Vec<String> = requests
+        .iter()
+        .filter(|request| request.is_write())
+        .map(|request| {
+            let name = request.path.rsplit('/').next().unwrap_or_default();
+            format!("{name} {}", String::from_utf8_lossy(&request.body))
+        })
+        .collect();
+    let canary = writes
+        .iter()
+        .position(|write| {
+            write.starts_with("orders-worker-canary ") && write.contains("/spec/replicas")
+        })
+        .expect("a write of the canary's number");
+    assert!(writes[canary].contains("\"value\":0"), "{writes:#?}");
+    assert!(
+        writes[canary + 1].starts_with("orders-worker-primary ")
+            && writes[canary + 1].contains("\"value\":10"),
+        "nothing stands between the two: {writes:#?}"
+    );
+    let slow: Vec<usize> = namespace
+        .recorder
+        .series(before)
+        .iter()
+        .map(|(_, pods)| pods.available)
+        .collect();
+    assert_eq!(
+        slow.iter().min(),
+        Some(&5),
+        "the canary did not wait for the accepted pods: {slow:?}"
+    );
+    started(namespace, before, &[("v1", 5), ("v2", 5)]).await;
+    never_more_of(namespace, before, "v2", 5).await;
+    never_more_than(namespace, before, 12).await;
+}
+
+async fn vanished(scene: std::sync::Arc<Scene>) {
+    let base = Base::registered(&scene, "abort: 4s\nmax_step_duration: 60s").await;
+    let namespace = &base.namespace;
+    let before = base.now().await;
+    namespace
+        .kubectl_ok(&["create", "serviceaccount", "second"], None)
+        .await;
+    let account = json!({"serviceAccountName": "second"});
+    namespace
+        .apply(&base.worker.clone().tag("v2").pod_spec(account))
+        .await;
+    base.daemon
+        .log_contains("step 1/3: canary 2/2 available, primary 8, checking")
+        .await;
+    namespace
+        .kubectl_ok(&["delete", "serviceaccount", "second"], None)
+        .await;
+    let canary = namespace.deployment("orders-worker-canary").await;
+    for pod in namespace.pods_of(&canary).await {
+        let name = pod.metadata.name.unwrap_or_default();
+        namespace
+            .kubectl_ok(&["delete", "pod", &name, "--wait=false"], None)
+            .await;
+    }
+    let line = base.daemon.log_contains("failed: ").await.text;
+    assert!(line.contains("0 of 2 canary pods"), "{line}");
+    assert!(
+        line.contains("serviceaccount \"second\" not found"),
+        "the reason is told: {line}"
+    );
+    at_rest(namespace, NAME, "v1", 10).await;
+    started(namespace, before, &[("v1", 2), ("v2", 2)]).await;
+    never_more_than(namespace, before, 12).await;
+    never_more_of(namespace, before, "v2", 2).await;
+}
+
+async fn broken_running(scene: std::sync::Arc<Scene>) {
+    let base = Base::registered(&scene, "abort: 4s").await;
+    let namespace = &base.namespace;
+    namespace.turn("v1", Behaviour::NeverReady);
+    eventually("every pod of v1 to be broken", async || {
+        let status = namespace.deployment(NAME).await.status.unwrap_or_default();
+        crate::wait::ensure(status.available_replicas.unwrap_or_default() == 0, || {
+            format!("{status:?}")
+        })
+    })
+    .await;
+
+    // A bad fix: back to the accepted version, without waiting for it to become what it is not.
+    let before = base.now().await;
+    namespace
+        .apply(
+            &base
+                .worker
+                .clone()
+                .tag("v2")
+                .behaviour(Behaviour::NeverReady),
+        )
+        .await;
+    let line = base
+        .daemon
+        .log_contains("failed: canary pods not available in time")
+        .await
+        .text;
+    assert!(
+        line.contains("(0 available now)"),
+        "the accepted version is not healthy either: {line}"
+    );
+    at_rest_but(namespace, NAME, "v1", 10, 0).await;
+    started(namespace, before, &[("v2", 2)]).await;
+    never_more_than(namespace, before, 12).await;
+
+    // A good fix.
+    let before = base.now().await;
+    namespace.apply(&base.worker.clone().tag("v3")).await;
+    at_rest(namespace, NAME, "v3", 10).await;
+    started(namespace, before, &[("v3", 10)]).await;
+    never_more_than(namespace, before, 12).await;
+}
