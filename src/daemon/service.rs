@@ -98,6 +98,8 @@ impl ServiceTask {
             }
         };
         tokio::select! {
+            // In this order, so that a simulation takes the same way each time.
+            biased;
             report = check => {
                 self.check = None;
                 // A check that panicked has said nothing.
