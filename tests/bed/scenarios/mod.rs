@@ -2,6 +2,7 @@
 
 pub mod base;
 mod failed;
+mod installed;
 mod metrics;
 mod promises;
 mod promoted;
@@ -14,6 +15,7 @@ use crate::scene::Trials;
 /// Adds all scenarios.
 pub fn register(trials: &mut Trials) {
     failed::register(trials);
+    installed::register(trials);
     metrics::register(trials);
     promoted::register(trials);
     registered::register(trials);
