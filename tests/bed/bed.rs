@@ -20,7 +20,7 @@ use crate::{
 
 /// Everything that runs for the length of the run.
 pub struct Bed {
-    pub programs: Programs,
+    pub programs: Arc<Programs>,
     pub control_plane: ControlPlane,
     pub kubelet: Arc<Kubelet>,
     pub metrics: Arc<Metrics>,
@@ -83,26 +83,36 @@ impl Bed {
     async fn start() -> Result<Self, String> {
         // Both TLS clients of the tree use the same provider; whoever is first installs it.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let programs = tokio::task::spawn_blocking(Programs::ensure)
-            .await
-            .map_err(|e| e.to_string())??;
+        let programs = tokio::task::spawn_blocking(Programs::ensure);
+        let programs = Arc::new(programs.await.map_err(|e| e.to_string())??);
         sweep();
+        // Ports are free when they are chosen, and may be taken when they are used.
+        for _ in 0..3 {
+            match Self::on(&programs).await {
+                Err(error) if error.contains("address already in use") => {}
+                bed => return bed,
+            }
+        }
+        Self::on(&programs).await
+    }
+
+    async fn on(programs: &Arc<Programs>) -> Result<Self, String> {
         let prefix = format!("{FOLDER}{}-", std::process::id());
         let data = tempfile::Builder::new()
             .prefix(&prefix)
             .tempdir()
             .map_err(|e| format!("a temporary folder: {e}"))?;
-        let control_plane = ControlPlane::start(&programs, &data).await?;
+        let control_plane = ControlPlane::start(programs, &data).await?;
         let client = control_plane.api_server.client(Who::Bed).await?;
         let (kubelet, kubelet_task) =
             Kubelet::start(control_plane.api_server.client(Who::Kubelet).await?);
         let (metrics, port, metrics_task) = Metrics::start(Arc::clone(&kubelet))
             .await
             .map_err(|e| format!("the metrics endpoint: {e}"))?;
-        let prometheus = Prometheus::start(&programs, &data, port).await?;
+        let prometheus = Prometheus::start(programs, &data, port).await?;
         let audit = Audit::new(control_plane.audit_log.clone(), client.clone());
         Ok(Self {
-            programs,
+            programs: Arc::clone(programs),
             control_plane,
             kubelet,
             metrics,

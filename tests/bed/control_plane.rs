@@ -1,17 +1,17 @@
 //! etcd, kube-apiserver and kube-controller-manager as plain processes on loopback.
 
-use std::{fs, path::PathBuf, sync::Arc, time::Duration};
+use std::{fs, path::PathBuf, sync::Arc};
 
+use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::{
-    Client, Config,
+    Api, Client, Config,
     config::{AuthInfo, KubeConfigOptions, Kubeconfig},
 };
 use serde_json::json;
 use tempfile::TempDir;
-use tokio::process::Child;
 
 use crate::{
-    process,
+    process::{self, Service},
     programs::Programs,
     proxy::{Lag, Proxy},
 };
@@ -120,7 +120,7 @@ pub struct ControlPlane {
     /// Delays the controller-manager's watches.
     pub controller_manager_lag: Arc<Lag>,
     _controller_manager_proxy: Proxy,
-    _processes: Vec<Child>,
+    _services: [Service; 3],
 }
 
 impl ControlPlane {
@@ -158,7 +158,12 @@ impl ControlPlane {
             ])
             .args(["--initial-cluster", &format!("default={etcd_peer_url}")])
             .args(["--unsafe-no-fsync", "--log-level", "warn"]);
-        let etcd = process::service(etcd, &folder.join("etcd.log")).await?;
+        let mut etcd = Service::start("etcd", etcd, folder).await?;
+        etcd.ready(async || {
+            let connection = tokio::net::TcpStream::connect(("127.0.0.1", etcd_port)).await;
+            connection.map(drop).map_err(|e| e.to_string())
+        })
+        .await?;
 
         let (private, public) = new_signing_key()?;
         let signing_key = write("service-accounts.key", &private)?;
@@ -211,19 +216,24 @@ impl ControlPlane {
             .arg(format!("--audit-policy-file={}", audit_policy.display()))
             .arg(format!("--audit-log-path={}", audit_log.display()))
             .args(["--audit-log-mode=blocking", "--audit-log-maxsize=0"]);
-        let mut api = process::service(api, &folder.join("kube-apiserver.log")).await?;
+        let mut api = Service::start("kube-apiserver", api, folder).await?;
 
         let api_server = ApiServer {
             url: format!("https://127.0.0.1:{api_port}"),
             certificate: certificates.join("apiserver.crt"),
         };
-        until_ready(&api_server, &mut api).await.map_err(|e| {
-            format!(
-                "kube-apiserver: {e}\n{}\netcd:\n{}",
-                process::tail(&folder.join("kube-apiserver.log")),
-                process::tail(&folder.join("etcd.log"))
-            )
-        })?;
+        api.ready(async || {
+            if !api_server.certificate.is_file() {
+                return Err("it has written no certificate".to_owned());
+            }
+            let client = api_server.client(Who::Bed).await?;
+            let request = http::Request::get("/readyz").body(Vec::new());
+            let answer = client
+                .request_text(request.map_err(|e| e.to_string())?)
+                .await;
+            answer.map(drop).map_err(|e| e.to_string())
+        })
+        .await?;
 
         // Go clients send no token over plain HTTP, so the proxy carries it.
         let upstream = api_server.upstream(Some(Who::ControllerManager)).await?;
@@ -249,15 +259,25 @@ impl ControlPlane {
                 "--horizontal-pod-autoscaler-sync-period=2s",
                 "--resource-quota-sync-period=10s",
             ]);
-        let manager =
-            process::service(manager, &folder.join("kube-controller-manager.log")).await?;
+        let mut manager = Service::start("kube-controller-manager", manager, folder).await?;
+        let accounts: Api<ServiceAccount> =
+            Api::default_namespaced(api_server.client(Who::Bed).await?);
+        manager
+            .ready(async || {
+                accounts
+                    .get("default")
+                    .await
+                    .map(drop)
+                    .map_err(|e| e.to_string())
+            })
+            .await?;
 
         Ok(Self {
             api_server,
             audit_log,
             controller_manager_lag: proxy.lag(),
             _controller_manager_proxy: proxy,
-            _processes: vec![manager, api, etcd],
+            _services: [manager, api, etcd],
         })
     }
 }
@@ -272,33 +292,6 @@ const CONTROLLERS: [&str; 8] = [
     "resourcequota-controller",
     "namespace-controller",
 ];
-
-async fn until_ready(api_server: &ApiServer, process: &mut Child) -> Result<(), String> {
-    let mut last = String::from("it wrote no certificate");
-    for _ in 0..600 {
-        if let Some(status) = process.try_wait().map_err(|e| e.to_string())? {
-            return Err(format!("ended with {status}"));
-        }
-        if api_server.certificate.is_file() {
-            let answer = async {
-                let client = api_server.client(Who::Bed).await?;
-                let request = http::Request::get("/readyz")
-                    .body(Vec::new())
-                    .map_err(|e| e.to_string())?;
-                client
-                    .request_text(request)
-                    .await
-                    .map_err(|e| e.to_string())
-            };
-            match answer.await {
-                Ok(_) => return Ok(()),
-                Err(error) => last = error,
-            }
-        }
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
-    Err(format!("is not ready after two minutes: {last}"))
-}
 
 /// A fresh key pair for the tokens of service accounts, private and public part as PEM.
 fn new_signing_key() -> Result<(String, String), String> {

@@ -17,6 +17,7 @@ use crate::{process, wait::eventually};
 /// A running `volery run`; dropping it kills it.
 pub struct Daemon {
     child: Child,
+    started: Instant,
     log: Arc<Mutex<Vec<Line>>>,
 }
 
@@ -49,6 +50,7 @@ impl Setup {
             .envs(self.env.iter().cloned())
             .stdout(std::process::Stdio::piped())
             .stderr(std::process::Stdio::piped());
+        let started = Instant::now();
         let mut child = process::spawn(command).await.expect("the daemon starts");
         tokio::spawn(collect(
             child.stdout.take().expect("piped"),
@@ -58,7 +60,11 @@ impl Setup {
             child.stderr.take().expect("piped"),
             Arc::clone(&log),
         ));
-        Daemon { child, log }
+        Daemon {
+            child,
+            started,
+            log,
+        }
     }
 
     /// Replaces the config file's text, in one rename as an editor does.
@@ -116,22 +122,31 @@ impl Daemon {
         self.child.wait().await.expect("its status can be read")
     }
 
-    /// All lines of this and earlier daemons of the namespace so far.
+    /// Its lines so far.
     pub fn log(&self) -> Vec<Line> {
-        self.log.lock().unwrap().clone()
+        let all = self.log.lock().unwrap();
+        all.iter()
+            .filter(|line| line.at >= self.started)
+            .cloned()
+            .collect()
     }
 
-    /// Waits for a line with this text and returns it.
+    /// Waits for a line of its with this text and returns it.
     pub async fn log_contains(&self, text: &str) -> Line {
+        self.log_contains_since(self.started, text).await
+    }
+
+    /// [`Self::log_contains`], not looking at lines from before `since`.
+    pub async fn log_contains_since(&self, since: Instant, text: &str) -> Line {
         eventually(&format!("a log line with {text:?}"), async || {
-            let log = self.log.lock().unwrap();
-            log.iter()
-                .find(|line| line.text.contains(text))
-                .cloned()
-                .ok_or_else(|| {
-                    let last = log.last().map_or("", |line| &line.text);
-                    format!("none of {} lines has it, the last is {last:?}", log.len())
-                })
+            let log = self.log();
+            let found = log
+                .iter()
+                .find(|line| line.at >= since && line.text.contains(text));
+            found.cloned().ok_or_else(|| {
+                let last = log.last().map_or("", |line| &line.text);
+                format!("none of {} lines has it, the last is {last:?}", log.len())
+            })
         })
         .await
     }

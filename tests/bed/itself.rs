@@ -250,11 +250,11 @@ pub fn register(trials: &mut Trials) {
                     .await
                     .is_err()
             );
-            assert_eq!(
-                ns.deployment("orders-worker").await.spec.unwrap().paused,
-                None,
-                "it was carried out all the same"
-            );
+            eventually("it to be carried out all the same", async || {
+                let paused = ns.deployment("orders-worker").await.spec.unwrap().paused;
+                ensure(paused.is_none(), || "it is still paused".to_owned())
+            })
+            .await;
             ns.daemon_proxy.pass_all();
             let writes = ns.daemon_writes().await;
             let told: Vec<_> = writes

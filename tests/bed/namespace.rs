@@ -1,8 +1,8 @@
 //! A scenario's own namespace: the account, files and proxy of its daemon, kubectl as its user, and helpers on its objects.
 
 use std::{
+    collections::HashMap,
     fmt::Write as _,
-    ops::Not as _,
     path::{Path, PathBuf},
     process::{Output, Stdio},
     sync::{
@@ -20,7 +20,7 @@ use k8s_openapi::api::{
 };
 use kube::{
     Api, ResourceExt as _,
-    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
+    api::{DeleteParams, ListParams, ObjectList, Patch, PatchParams, PostParams},
 };
 use serde_json::{Value, json};
 use tokio::{
@@ -419,31 +419,39 @@ impl Namespace {
         self.running(worker).await
     }
 
-    /// The present moment for questions to the recorder, once it has seen every pod as it is now: what happened before the call is before
+    /// The present moment for questions to the recorder, once it has seen everything as it is now: what happened before the call is before
     /// this moment. Await it also before asserting what was recorded.
     pub async fn now(&self) -> Instant {
-        eventually("the recorder to catch up", async || {
-            let listed = self
-                .pods()
-                .list(&ListParams::default())
+        let known_before = self.recorder.versions();
+        let mut listed = HashMap::new();
+        let all = ListParams::default();
+        listed.extend(versions(
+            self.pods().list(&all).await.expect("pods can be listed"),
+        ));
+        listed.extend(versions(
+            self.replica_sets()
+                .list(&all)
                 .await
-                .map_err(|e| e.to_string())?
-                .items;
-            let known = self.recorder.pod_versions();
-            let behind = listed.iter().find(|pod| {
-                known
-                    .get(&uid(*pod))
-                    .is_some_and(|known| *known >= version(*pod))
-                    .not()
-            });
-            behind.map_or(Ok(()), |pod| {
-                Err(format!("it has not seen pod {} as it is", pod.name_any()))
-            })?;
-            let extra = known.iter().find(|(known, version)| {
-                **version != u64::MAX && !listed.iter().any(|pod| uid(pod) == **known)
-            });
-            extra.map_or(Ok(()), |(uid, _)| {
-                Err(format!("it has not seen the end of pod {uid}"))
+                .expect("replicasets can be listed"),
+        ));
+        listed.extend(versions(
+            self.deployments()
+                .list(&all)
+                .await
+                .expect("deployments can be listed"),
+        ));
+        eventually("the recorder to catch up", async || {
+            let known = self.recorder.versions();
+            let behind = listed
+                .iter()
+                .filter(|(uid, version)| known.get(*uid) < Some(*version))
+                .count();
+            let gone = known_before.keys().filter(|uid| !listed.contains_key(*uid));
+            let undead = gone
+                .filter(|uid| known.get(*uid) != Some(&u64::MAX))
+                .count();
+            ensure(behind + undead == 0, || {
+                format!("it is behind on {behind} objects and has not seen the end of {undead}")
             })
         })
         .await;
@@ -576,12 +584,19 @@ pub fn uid(object: &impl kube::ResourceExt) -> String {
     object.uid().expect("an object from the API server")
 }
 
-/// The resource version, which is a number that rises.
-fn version(object: &impl kube::ResourceExt) -> u64 {
-    object
-        .resource_version()
-        .and_then(|version| version.parse().ok())
-        .expect("an object from the API server")
+/// Resource versions, which are numbers that rise, by uid.
+fn versions<K: kube::ResourceExt + Clone>(
+    list: ObjectList<K>,
+) -> impl Iterator<Item = (String, u64)> {
+    list.items.into_iter().map(|object| {
+        let version = object
+            .resource_version()
+            .and_then(|version| version.parse().ok());
+        (
+            uid(&object),
+            version.expect("an object from the API server"),
+        )
+    })
 }
 
 /// Whether the controller among these owners has this uid.

@@ -1,8 +1,17 @@
 //! Child processes that never outlive the test run.
 
-use std::{ffi::OsStr, fs::File, path::Path, process::Stdio};
+use std::{
+    ffi::OsStr,
+    fs::File,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
 
-use tokio::process::{Child, Command};
+use tokio::{
+    process::{Child, Command},
+    time::{Instant, sleep},
+};
 
 /// A command that the kernel kills when the thread that started it ends, so also when the test run itself is killed.
 ///
@@ -33,19 +42,58 @@ pub async fn spawn(mut command: Command) -> Result<Child, String> {
     .map_err(|e| e.to_string())?
 }
 
-/// Starts a service of the bed whose output goes to `log`.
-pub async fn service(mut command: Command, log: &Path) -> Result<Child, String> {
-    let file = File::create(log).map_err(|e| format!("{}: {e}", log.display()))?;
-    let other = file.try_clone().map_err(|e| e.to_string())?;
-    command.stdout(file).stderr(other);
-    spawn(command).await
+/// A program that serves for the whole run, with its log file; dropping it kills it.
+pub struct Service {
+    name: &'static str,
+    child: Child,
+    log: PathBuf,
 }
 
-/// The end of a log file, for the message of a service that failed.
-pub fn tail(log: &Path) -> String {
-    let text = std::fs::read_to_string(log).unwrap_or_default();
-    let lines: Vec<_> = text.lines().collect();
-    lines[lines.len().saturating_sub(15)..].join("\n")
+impl Service {
+    /// Starts it, its output going to `NAME.log` in this folder.
+    pub async fn start(
+        name: &'static str,
+        mut command: Command,
+        folder: &Path,
+    ) -> Result<Self, String> {
+        let log = folder.join(format!("{name}.log"));
+        let file = File::create(&log).map_err(|e| format!("{}: {e}", log.display()))?;
+        let other = file.try_clone().map_err(|e| e.to_string())?;
+        command.stdout(file).stderr(other);
+        Ok(Self {
+            name,
+            child: spawn(command).await?,
+            log,
+        })
+    }
+
+    /// Waits until `probe` succeeds.
+    ///
+    /// # Errors
+    /// When the program ends, or after two minutes, with the end of its log.
+    pub async fn ready<F>(&mut self, mut probe: impl FnMut() -> F) -> Result<(), String>
+    where
+        F: Future<Output = Result<(), String>>,
+    {
+        let end = Instant::now() + Duration::from_secs(120);
+        let reason = loop {
+            if let Some(status) = self.child.try_wait().map_err(|e| e.to_string())? {
+                break format!("ended with {status}");
+            }
+            match probe().await {
+                Ok(()) => return Ok(()),
+                Err(error) if Instant::now() > end => break format!("is not ready: {error}"),
+                Err(_) => sleep(Duration::from_millis(100)).await,
+            }
+        };
+        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<_> = text.lines().collect();
+        let tail = lines[lines.len().saturating_sub(15)..].join("\n");
+        Err(format!(
+            "{} {reason}, and this is the end of its log:\n{tail}",
+            self.name
+        ))
+    }
 }
 
 /// Distinct free ports on loopback. Held all together until all are known; somebody else can still take one before it is used.

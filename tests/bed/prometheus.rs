@@ -14,17 +14,19 @@ use http::StatusCode;
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::{
-    process::Child,
     task::JoinHandle,
     time::{Instant, sleep},
 };
 
-use crate::{process, programs::Programs};
+use crate::{
+    process::{self, Service},
+    programs::Programs,
+};
 
 /// The real one; dropping it kills it.
 pub struct Prometheus {
     pub url: String,
-    _process: Child,
+    _service: Service,
 }
 
 impl Prometheus {
@@ -46,7 +48,6 @@ impl Prometheus {
             }],
         });
         std::fs::write(&config, scrape.to_string()).map_err(|e| e.to_string())?;
-        let log = data.path().join("prometheus.log");
         let mut command = process::command(&programs.prometheus);
         command
             .arg(format!("--config.file={}", config.display()))
@@ -55,30 +56,21 @@ impl Prometheus {
                 data.path().join("prometheus").display()
             ))
             .arg(format!("--web.listen-address=127.0.0.1:{port}"));
-        let mut process = process::service(command, &log).await?;
+        let mut service = Service::start("prometheus", command, data.path()).await?;
         let url = format!("http://127.0.0.1:{port}");
-        for _ in 0..300 {
-            if let Some(status) = process.try_wait().map_err(|e| e.to_string())? {
-                return Err(format!(
-                    "prometheus ended with {status}:\n{}",
-                    process::tail(&log)
-                ));
-            }
-            if reqwest::get(format!("{url}/-/ready"))
-                .await
-                .is_ok_and(|answer| answer.status().is_success())
-            {
-                return Ok(Self {
-                    url,
-                    _process: process,
-                });
-            }
-            sleep(Duration::from_millis(200)).await;
-        }
-        Err(format!(
-            "prometheus is not ready after a minute:\n{}",
-            process::tail(&log)
-        ))
+        let ready = format!("{url}/-/ready");
+        service
+            .ready(async || {
+                let answer = reqwest::get(&ready)
+                    .await
+                    .and_then(reqwest::Response::error_for_status);
+                answer.map(drop).map_err(|e| e.to_string())
+            })
+            .await?;
+        Ok(Self {
+            url,
+            _service: service,
+        })
     }
 
     /// The result of an instant query, as Prometheus words it.

@@ -101,20 +101,26 @@ impl Recorder {
         self.events.lock().unwrap().clone()
     }
 
-    /// The newest resource version seen of each pod, by uid; `u64::MAX` of those that are gone.
-    pub fn pod_versions(&self) -> HashMap<String, u64> {
-        let version = |pod: &Pod, gone| {
-            if gone {
+    /// The newest resource version seen of each object, by uid; `u64::MAX` of those that are gone.
+    pub fn versions(&self) -> HashMap<String, u64> {
+        let newest = |event: &Event| {
+            let metadata = match &event.object {
+                Object::Pod(pod) => &pod.metadata,
+                Object::ReplicaSet(rs) => &rs.metadata,
+                Object::Deployment(deployment) => &deployment.metadata,
+            };
+            let version = metadata
+                .resource_version
+                .as_deref()
+                .and_then(|v| v.parse().ok());
+            let version = if event.gone {
                 u64::MAX
             } else {
-                pod.resource_version()
-                    .and_then(|v| v.parse().ok())
-                    .unwrap_or_default()
-            }
+                version.unwrap_or_default()
+            };
+            (metadata.uid.clone().unwrap_or_default(), version)
         };
-        self.pods()
-            .map(|(_, pod, gone)| (pod.uid().unwrap_or_default(), version(&pod, gone)))
-            .collect()
+        self.events.lock().unwrap().iter().map(newest).collect()
     }
 
     /// The pods first seen since `since`, as they were then, in order.

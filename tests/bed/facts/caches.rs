@@ -25,6 +25,8 @@ use crate::{
 };
 
 const LONG: Duration = Duration::from_secs(3);
+/// Long enough for a whole rolling update of a few pods, on a busy machine too.
+const LONGER: Duration = Duration::from_secs(8);
 
 pub fn register(trials: &mut Trials) {
     // A Deployment that has yet to note the ReplicaSet's revision is saved by accident: that write conflicts while its cache is behind.
@@ -124,7 +126,7 @@ pub fn register(trials: &mut Trials) {
             ns.running(&Worker::default().replicas(4)).await;
             let x = pause(&ns, "orders-worker").await;
             let start = ns.now().await;
-            ns.lag(Kind::Deployments, LONG);
+            ns.lag(Kind::Deployments, LONGER);
             // Un-paused by somebody's manifest. As long as no pod of v2 is ready, three of v1 stay.
             ns.turn("v2", Behaviour::NeverReady);
             ns.apply(

@@ -178,30 +178,24 @@ pub async fn stash(ns: &Namespace, x: &Deployment, accepted: &ReplicaSet) -> Pod
 
 /// Registers a settled X: paused under the resource version that was judged settled, its history stashed.
 pub async fn register(ns: &Namespace, x: &str) -> (Deployment, PodTemplate) {
-    let settled = ns.complete(x).await;
-    let all = ns.replica_sets_of(&uid(&settled)).await;
-    let active: Vec<_> = all
-        .iter()
-        .filter(|rs| {
-            rs.spec
-                .as_ref()
-                .and_then(|spec| spec.replicas)
-                .unwrap_or_default()
-                > 0
-        })
-        .collect();
-    assert_eq!(active.len(), 1);
-    let patch = json!([
-        {"op": "test", "path": "/metadata/resourceVersion", "value": settled.resource_version()},
-        {"op": "add", "path": "/spec/paused", "value": true},
-    ]);
-    let patch = Patch::Json::<()>(serde_json::from_value(patch).unwrap());
-    ns.deployments()
-        .patch(x, &PatchParams::default(), &patch)
-        .await
-        .unwrap();
+    let active = eventually("the original to stay as it was judged settled", async || {
+        let settled = ns.complete(x).await;
+        let wanted = |rs: &ReplicaSet| rs.spec.as_ref().and_then(|spec| spec.replicas);
+        let all = ns.replica_sets_of(&uid(&settled)).await;
+        let active: Vec<_> = all.into_iter().filter(|rs| wanted(rs) > Some(0)).collect();
+        ensure(active.len() == 1, || format!("{} ReplicaSets are active", active.len()))?;
+        let patch = json!([
+            {"op": "test", "path": "/metadata/resourceVersion", "value": settled.resource_version()},
+            {"op": "add", "path": "/spec/paused", "value": true},
+        ]);
+        let patch = Patch::Json::<()>(serde_json::from_value(patch).unwrap());
+        let paused = ns.deployments().patch(x, &PatchParams::default(), &patch).await;
+        paused.map_err(|e| e.to_string())?;
+        Ok(active.into_iter().next().unwrap())
+    })
+    .await;
     let x = ns.observed(x).await;
-    let state = stash(ns, &x, active[0]).await;
+    let state = stash(ns, &x, &active).await;
     (x, state)
 }
 
