@@ -22,6 +22,8 @@ pub mod action;
 mod close;
 mod decide;
 mod diff;
+#[cfg(test)]
+mod fixtures;
 mod handover;
 mod judge;
 pub mod observation;

@@ -104,7 +104,8 @@ pub enum Balance {
 ///
 /// * never more than `wanted + surge` in total (promise 3, case K02),
 /// * the primary is lowered only by as many pods as the canary has available,
-/// * what R gains goes to the accepted version at once (case K36).
+/// * what R gains goes to the accepted version at once (case K36),
+/// * where nothing runs there is nothing to keep: both get their numbers at once (R back from 0, case K30).
 pub fn balance(
     wanted: Replicas,
     target: Replicas,
@@ -131,6 +132,9 @@ pub fn balance(
         return write(target, primary);
     }
     // From here on canary <= target <= wanted.
+    if canary == 0 && primary == 0 && wanted.0 > 0 {
+        return write(target, wanted.0 - target);
+    }
     if primary < wanted.0 - canary {
         return write(canary, wanted.0 - canary);
     }
@@ -316,6 +320,28 @@ mod tests {
                 primary: Replicas::ZERO
             })
         );
+    }
+
+    #[test]
+    fn r_coming_back_from_zero_starts_the_step_it_slept_in_and_nothing_else() {
+        let nothing = Counts {
+            canary: Replicas::ZERO,
+            primary: Replicas::ZERO,
+        };
+        for (wanted, target) in [(10, 4), (1, 1), (3, 3), (14, 2)] {
+            let next = balance(
+                Replicas(wanted),
+                Replicas(target),
+                Replicas(1),
+                nothing,
+                Replicas::ZERO,
+            );
+            let expected = Counts {
+                canary: Replicas(target),
+                primary: Replicas(wanted - target),
+            };
+            assert_eq!(next, Balance::Write(expected), "{target} of {wanted}");
+        }
     }
 
     proptest! {

@@ -4,7 +4,7 @@ use super::Replicas;
 use super::action::{Action, Owner};
 use super::decide::{Desired, Pass, delete, images};
 use super::diff::TemplateDiff;
-use super::observation::{Observed, ReplicaSet, Role};
+use super::observation::{Life, Observed, ReplicaSet, Role};
 use super::plan::{Blocked, Event, Next, Plan, Status};
 use super::register::stash;
 use super::release;
@@ -114,7 +114,8 @@ fn single_out(
         .telling(Event::Removed { replica_sets })
 }
 
-/// The stash keeps as much history as the user asked X to keep.
+/// The stash keeps as much history as the user asked X to keep, and each version once, as Kubernetes does: the newest
+/// ReplicaSet of it, none of the accepted one.
 fn trim_stash(pass: &Pass<'_>, status: &Status) -> Option<Plan> {
     let rejected = pass
         .state
@@ -126,12 +127,22 @@ fn trim_stash(pass: &Pass<'_>, status: &Status) -> Option<Plan> {
         .replica_sets_of(&pass.object.uid)
         .filter(|set| rejected != Some(set.name.as_str()))
         .collect();
-    history.sort_by_key(|set| set.revision);
-    let surplus = history
-        .len()
-        .checked_sub(pass.original.rest.history_limit)
-        .filter(|surplus| *surplus > 0)?;
-    let actions = history.into_iter().take(surplus).map(delete).collect();
+    history.sort_by_key(|set| std::cmp::Reverse(set.revision));
+    let mut kept: Vec<&ReplicaSet> = Vec::new();
+    let mut surplus = Vec::new();
+    for set in history {
+        let twin = set.template == *pass.accepted()
+            || kept.iter().any(|kept| kept.template == set.template);
+        if twin || kept.len() >= pass.original.rest.history_limit {
+            surplus.push(set);
+        } else {
+            kept.push(set);
+        }
+    }
+    if surplus.is_empty() {
+        return None;
+    }
+    let actions = surplus.into_iter().map(delete).collect();
     Some(pass.observation.live(Plan::act(status.clone(), actions)))
 }
 
@@ -141,16 +152,20 @@ fn is_rejected(pass: &Pass<'_>) -> bool {
     let Some(rejection) = &pass.state.rejected else {
         return false;
     };
-    let kept = rejection.replica_set.as_deref().and_then(|name| {
-        pass.observation
-            .replica_sets_of(&pass.object.uid)
-            .find(|set| set.name == name)
-    });
-    kept.is_some_and(|set| set.template == pass.original.template)
+    failed_set(pass).is_some_and(|set| set.template == pass.original.template)
         || pass.original.template.hash() == rejection.candidate
 }
 
-/// Opens a rollout: the intent is written first, everything else follows from it.
+/// The ReplicaSet in the stash of the version that failed last.
+fn failed_set<'a>(pass: &Pass<'a>) -> Option<&'a ReplicaSet> {
+    let name = pass.state.rejected.as_ref()?.replica_set.as_deref()?;
+    let stash = &pass.object.uid;
+    let mut sets = pass.observation.replica_sets.iter();
+    sets.find(|set| set.owner == *stash && set.life == Life::Alive && set.name == name)
+}
+
+/// Opens a rollout: the intent is written first, everything else follows from it. Only what ran as the accepted version
+/// is history: the ReplicaSet of the version that failed goes when another is tried, its hash is remembered.
 fn open(pass: &Pass<'_>) -> Plan {
     let taken = [Role::Primary, Role::Canary]
         .into_iter()
@@ -165,6 +180,7 @@ fn open(pass: &Pass<'_>) -> Plan {
     let candidate = pass.original.template.hash();
     let ladder = Ladder::new(&pass.service.step, &pass.service.breakpoint, pass.wanted());
     let rollout = pass.state.rollout.next();
+    let mut actions: Vec<Action> = failed_set(pass).map(delete).into_iter().collect();
     let state = State {
         rollout,
         open_for: Elapsed::ZERO,
@@ -173,6 +189,7 @@ fn open(pass: &Pass<'_>) -> Plan {
             elapsed: Elapsed::ZERO,
         })
     };
+    actions.push(pass.write(state, None));
     Plan {
         status: Status::Opening,
         events: vec![Event::Candidate {
@@ -182,6 +199,73 @@ fn open(pass: &Pass<'_>) -> Plan {
             steps: ladder.checked_steps(),
             breakpoint: ladder.breakpoint(),
         }],
-        next: Next::Act(vec![pass.write(state, None)]),
+        next: Next::Act(actions),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::rollout::decide;
+    use crate::rollout::fixtures::Scene;
+
+    fn deleted(scene: &Scene) -> Vec<String> {
+        let plan = decide(
+            &scene.service,
+            Desired::Managed,
+            &scene.observation,
+            Duration::ZERO,
+        );
+        let Next::Act(actions) = plan.next else {
+            return Vec::new();
+        };
+        let name = |action| {
+            if let Action::DeleteReplicaSet { name, .. } = action {
+                Some(name)
+            } else {
+                None
+            }
+        };
+        actions.into_iter().filter_map(name).collect()
+    }
+
+    #[test]
+    fn the_stash_holds_each_version_once_and_as_many_as_the_user_keeps() {
+        for (accepted, stash, limit, expected) in [
+            (
+                "v2",
+                vec![("v1", 1), ("v2", 2), ("v1", 3)],
+                10,
+                vec!["v2-2", "v1-1"],
+            ),
+            ("v3", vec![("v1", 1), ("v2", 2)], 10, vec![]),
+            ("v3", vec![("v1", 1), ("v2", 2)], 1, vec!["v1-1"]),
+            ("v3", vec![("v1", 1), ("v2", 2), ("v1", 3)], 2, vec!["v1-1"]),
+            ("v3", vec![("v1", 1)], 0, vec!["v1-1"]),
+        ] {
+            let mut scene = Scene::at_rest(accepted, 4, 10);
+            scene.keeps(limit);
+            for (tag, revision) in &stash {
+                scene.stashed(tag, *revision);
+            }
+            assert_eq!(
+                deleted(&scene),
+                expected,
+                "{accepted} and {stash:?}, limit {limit}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_version_that_failed_is_no_history_once_another_is_tried() {
+        let mut scene = Scene::at_rest("v1", 1, 10);
+        scene.stashed("v2", 2);
+        scene.rejected("v2", "v2-2");
+        scene.asks_for("v2");
+        assert_eq!(deleted(&scene), Vec::<String>::new(), "it is remembered");
+        scene.asks_for("v3");
+        assert_eq!(deleted(&scene), ["v2-2"]);
     }
 }

@@ -51,7 +51,7 @@ pub(super) fn stand<'a>(
     kind: Kind,
 ) -> Result<Stand<'a>, Box<Plan>> {
     let ladder = Ladder::new(&pass.service.step, &pass.service.breakpoint, pass.wanted());
-    let at = position(&ladder, step, kind);
+    let at = position(pass, step, kind);
     let numbers = Counts {
         canary: step.canary,
         primary: pass.wanted().saturating_sub(step.canary),
@@ -132,7 +132,13 @@ pub(super) fn candidate_set<'a>(pass: &Pass<'a>, canary: &Deployment) -> Option<
         .max_by_key(|set| (set.existing, set.replicas))
 }
 
-fn position(ladder: &Ladder, step: &Step, kind: Kind) -> Position {
+/// At R = 0 the step is still one of those that R had (case K30).
+fn position(pass: &Pass<'_>, step: &Step, kind: Kind) -> Position {
+    let wanted = match pass.wanted() {
+        Replicas::ZERO => step.wanted,
+        wanted => wanted,
+    };
+    let ladder = Ladder::new(&pass.service.step, &pass.service.breakpoint, wanted);
     match kind {
         Kind::Checked => Position::Checked {
             number: step.number,
@@ -144,7 +150,7 @@ fn position(ladder: &Ladder, step: &Step, kind: Kind) -> Position {
 
 impl<'a> Stand<'a> {
     pub fn at(&self) -> Position {
-        position(&self.ladder, self.step, self.kind)
+        position(self.pass, self.step, self.kind)
     }
 
     fn wanted(&self) -> Replicas {
@@ -544,5 +550,29 @@ impl<'a> Stand<'a> {
     pub fn fail(&self, failure: Failure) -> Plan {
         self.pass
             .reject(self.candidate, self.canary, Some(self.set), failure)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use crate::rollout::fixtures::Scene;
+    use crate::rollout::{Desired, decide};
+
+    #[test]
+    fn a_step_is_the_same_of_as_many_while_no_replicas_are_wanted() {
+        let mut scene = Scene::stepping("v2", 2, 4, 10);
+        scene.wants(0);
+        let plan = decide(
+            &scene.service,
+            Desired::Managed,
+            &scene.observation,
+            Duration::ZERO,
+        );
+        assert_eq!(
+            plan.status.to_string(),
+            "step 2/3: no replicas wanted, going on when there are"
+        );
     }
 }

@@ -238,6 +238,19 @@ impl Namespace {
         &self.folder
     }
 
+    /// Grants the daemon of another namespace the same rights in this one.
+    pub async fn admit_daemon_of(&self, other: &Self) {
+        let binding: RoleBinding = from(json!({
+            "metadata": {"name": format!("{ACCOUNT}-of-{}", other.name)},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": ACCOUNT},
+            "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": other.name}],
+        }));
+        Api::namespaced(self.bed.client.clone(), &self.name)
+            .create(&PostParams::default(), &binding)
+            .await
+            .expect("the RoleBinding is created");
+    }
+
     // The user.
 
     /// Runs the real kubectl as the user, in this namespace.

@@ -155,6 +155,7 @@ struct Shared {
     upstream: Client,
     lag: Arc<Lag>,
     hook: Mutex<Option<Hook>>,
+    broken: Notify,
     requests: Mutex<Option<Vec<Seen>>>,
 }
 
@@ -172,6 +173,7 @@ impl Proxy {
             upstream,
             lag: Arc::default(),
             hook: Mutex::default(),
+            broken: Notify::new(),
             requests: Mutex::default(),
         });
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
@@ -218,6 +220,11 @@ impl Proxy {
                 _ => Verdict::Pass,
             }
         });
+    }
+
+    /// Every watch that is open now ends; those opened after it live.
+    pub fn break_watches(&self) {
+        self.shared.broken.notify_waiters();
     }
 
     /// Requests pass again.
@@ -307,7 +314,7 @@ async fn handle(State(shared): State<Arc<Shared>>, request: Request<Body>) -> Re
         Some(kind) if seen.is_watch() && is_json && answer.status().is_success() => {
             let (parts, body) = answer.into_parts();
             let (sender, receiver) = mpsc::unbounded_channel();
-            tokio::spawn(relay(kind, body, Arc::clone(&shared.lag), sender));
+            tokio::spawn(relay(kind, body, Arc::clone(&shared), sender));
             Response::from_parts(parts, Body::from_stream(lines(receiver)))
         }
         _ => answer.map(Body::new),
@@ -364,14 +371,17 @@ struct WatchMetadata {
 async fn relay(
     kind: Kind,
     mut body: kube::client::Body,
-    lag: Arc<Lag>,
+    shared: Arc<Shared>,
     client: mpsc::UnboundedSender<Bytes>,
 ) {
+    let lag = &shared.lag;
+    let mut broken = std::pin::pin!(shared.broken.notified());
     let mut queues: HashMap<String, Queue> = HashMap::new();
     let mut rest = Vec::new();
     loop {
         let frame = tokio::select! {
             () = client.closed() => return,
+            () = &mut broken => return,
             frame = body.frame() => frame,
         };
         let Some(Ok(frame)) = frame else { return };

@@ -7,8 +7,10 @@ mod metrics;
 mod promises;
 mod promoted;
 mod proof;
+mod quiet;
 mod registered;
 mod small;
+mod two;
 
 use crate::scene::Trials;
 
@@ -18,6 +20,8 @@ pub fn register(trials: &mut Trials) {
     installed::register(trials);
     metrics::register(trials);
     promoted::register(trials);
+    quiet::register(trials);
     registered::register(trials);
     small::register(trials);
+    two::register(trials);
 }

@@ -20,7 +20,7 @@ use crate::{
 const X: &str = "orders-worker";
 
 /// What BASE goes through, written `(C,P)`: canary up, then primary down.
-const STEPS: [(i32, i32); 13] = [
+pub const STEPS: [(i32, i32); 13] = [
     (0, 10),
     (2, 10),
     (2, 8),

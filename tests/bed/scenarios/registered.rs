@@ -238,6 +238,49 @@ pub fn register(trials: &mut Trials) {
     );
 
     trials.add(
+        "released: a version that failed before the accepted one is no part of the history",
+        async |scene| {
+            let base = Base::registered(&scene, "").await;
+            let namespace = &base.namespace;
+            namespace.set_metric("v2", "my_errors", 1.0);
+            namespace.apply(&base.worker.clone().tag("v2")).await;
+            base.daemon.log_contains("orders-worker: rejected: ").await;
+            at_rest(namespace, X, "v1", 10).await;
+            namespace.apply(&base.worker.clone().tag("v3")).await;
+            base.daemon
+                .log_contains("at rest: 10 replicas of registry.example/orders-worker:v3")
+                .await;
+            at_rest(namespace, X, "v3", 10).await;
+            let Base {
+                namespace,
+                mut setup,
+                daemon,
+                ..
+            } = base;
+            assert!(daemon.terminate().await.success());
+            let before = namespace.now().await;
+            setup.write_config(&config_without_it(&namespace));
+            setup.extra_args = vec!["--release-after".to_owned(), "1s".to_owned()];
+            let daemon = namespace.daemon(&setup).await;
+            daemon
+                .log_contains("orders-worker: released: un-paused")
+                .await;
+            let x = namespace.complete(X).await;
+            let tags: Vec<String> = history_of(&namespace, &uid(&x))
+                .await
+                .into_iter()
+                .map(|(tag, _)| tag)
+                .collect();
+            assert_eq!(tags, ["v1", "v3"]);
+            namespace
+                .kubectl_ok(&["rollout", "undo", "deployment/orders-worker"], None)
+                .await;
+            namespace.complete(X).await;
+            started(&namespace, before, &[("v1", 10)]).await;
+        },
+    );
+
+    trials.add(
         "released: an entry removed at (4,6) cancels first, and what is not the accepted version is not let loose",
         async |scene| {
             let held = Held::registered(&scene, Worker::default(), "").await;
