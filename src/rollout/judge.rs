@@ -6,7 +6,7 @@ use super::Replicas;
 use super::decide::{Desired, Pass, decide};
 use super::observation::{Observation, Pod, PodPhase};
 use super::plan::{Event, Next, Plan, Status};
-use super::state::{Cause, Checks, Elapsed, Failure, Phase, Stage};
+use super::state::{Cause, Checks, Elapsed, Failure, Phase, Said, Stage};
 use super::step::{Kind, Stand, stand};
 use crate::analysis::{CheckReport, NoDataMeans, Verdict};
 use crate::config::{Service, display_duration};
@@ -60,7 +60,6 @@ impl Judgement {
     fn new(stand: &Stand<'_>, report: &CheckReport) -> Self {
         let service = stand.pass.service;
         let mut checks = stand.step.checks.clone();
-        checks.since_last = Some(Elapsed::ZERO);
         let mut failures = crashes(stand, &mut checks);
         let mut doubts = Vec::new();
         let available = stand.available();
@@ -76,7 +75,7 @@ impl Judgement {
         let mut report = report.clone();
         report.drop_pods(|pod| !alive.contains(&pod));
         // A new pod may not have been scraped yet (case K16).
-        let in_grace = checks.elapsed.duration() < service.no_data_grace;
+        let in_grace = checks.asked_for() < service.no_data_grace;
         match report.verdict(|_| {
             if in_grace {
                 NoDataMeans::Wait
@@ -95,12 +94,11 @@ impl Judgement {
         } else {
             Verdict::Passed
         };
-        match verdict {
-            Verdict::Passed => checks.passed = checks.passed.saturating_add(1),
-            Verdict::Failed(_) => checks.failed = checks.failed.saturating_add(1),
-            Verdict::Inconclusive(_) => return Self { verdict, checks },
-        }
-        checks.inconclusive_for = Elapsed::ZERO;
+        checks.count(match &verdict {
+            Verdict::Passed => Said::Yes,
+            Verdict::Failed(_) => Said::No,
+            Verdict::Inconclusive(_) => Said::Neither,
+        });
         Self { verdict, checks }
     }
 
@@ -112,12 +110,12 @@ impl Judgement {
             return stand.fail_unavailable();
         }
         match verdict {
-            Verdict::Passed if checks.elapsed.duration() >= service.max_step_duration => {
-                return stand.next_step(events);
-            }
             Verdict::Passed => {
                 if stand.step.checks.in_doubt() {
                     events.push(Event::CheckConclusive { at: stand.at() });
+                }
+                if checks.elapsed.duration() >= service.max_step_duration {
+                    return stand.next_step(events);
                 }
             }
             Verdict::Failed(failures) => {

@@ -98,7 +98,43 @@ pub struct Step {
     pub checks: Checks,
 }
 
+/// What one check said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Said {
+    /// Passed.
+    Yes,
+    /// Failed.
+    No,
+    /// Inconclusive.
+    Neither,
+}
+
 impl Checks {
+    /// Counts a check. The time before one that said neither yes nor no is not time that was checked: an outage lengthens
+    /// the step (case K17).
+    pub fn count(&mut self, said: Said) {
+        match said {
+            Said::Yes => self.passed = self.passed.saturating_add(1),
+            Said::No => self.failed = self.failed.saturating_add(1),
+            Said::Neither => self.elapsed = self.before(),
+        }
+        if said != Said::Neither {
+            self.inconclusive_for = Elapsed::ZERO;
+        }
+        self.since_last = Some(Elapsed::ZERO);
+    }
+
+    /// How long the step had been checked when its last check was counted.
+    fn before(&self) -> Elapsed {
+        let since = self.since_last.unwrap_or(self.elapsed);
+        Elapsed(self.elapsed.0.saturating_sub(since.0))
+    }
+
+    /// How long the canary has been asked about, the doubt of now included.
+    pub fn asked_for(&self) -> Duration {
+        self.before().duration() + self.inconclusive_for.duration()
+    }
+
     /// Whether the last check said neither yes nor no: a check that does resets the time.
     pub fn in_doubt(&self) -> bool {
         self.since_last
@@ -148,7 +184,7 @@ pub enum Stage {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Checks {
-    /// How long the step has been checked.
+    /// How long the step has been checked; time in doubt does not count.
     pub elapsed: Elapsed,
     /// Time since the last check; none before the first.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -344,6 +380,38 @@ mod tests {
             panic!("phase changed")
         };
         assert_eq!(later, step);
+    }
+
+    #[test]
+    fn an_outage_only_lengthens_the_step() {
+        let second = Duration::from_secs(1);
+        let mut step = Step::new(1, Replicas(2), Replicas(10));
+        step.stage = Stage::Checking;
+        let mut state = State::registering().in_phase(Phase::Stepping {
+            candidate: hash(),
+            step,
+        });
+        let mut after = |said: Said| {
+            state = state.advanced(second);
+            let Phase::Stepping { step, .. } = &mut state.phase else {
+                panic!("phase changed")
+            };
+            let asked = step.checks.asked_for();
+            step.checks.count(said);
+            let checks = &step.checks;
+            (
+                asked.as_secs(),
+                checks.elapsed.duration().as_secs(),
+                checks.inconclusive_for.duration().as_secs(),
+            )
+        };
+        // Asked for, checked for, in doubt for.
+        assert_eq!(after(Said::Neither), (1, 0, 1));
+        assert_eq!(after(Said::Neither), (2, 0, 2));
+        assert_eq!(after(Said::Yes), (3, 1, 0));
+        assert_eq!(after(Said::No), (2, 2, 0));
+        assert_eq!(after(Said::Neither), (3, 2, 1));
+        assert_eq!(after(Said::Yes), (4, 3, 0));
     }
 
     #[test]

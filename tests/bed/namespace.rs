@@ -518,6 +518,14 @@ impl Namespace {
         setup.start(Arc::clone(&self.daemon_log)).await
     }
 
+    /// A line of the test's own between those of the daemon, for the account.
+    pub fn note(&self, text: &str) {
+        self.daemon_log.lock().unwrap().push(Line {
+            at: Instant::now(),
+            text: format!("--- the test: {text}"),
+        });
+    }
+
     // The end.
 
     /// Everything that helps to understand a failure.

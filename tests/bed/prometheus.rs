@@ -97,6 +97,8 @@ pub enum Answer {
     Nonsense,
     /// No series at all.
     Empty,
+    /// At once, to every question: one series with this value.
+    Value(f64),
     /// After this time, like the other one.
     Slow(Duration, Box<Answer>),
     /// Never.
@@ -229,6 +231,13 @@ async fn answer(
                     .to_string(),
             ),
             Answer::Nonsense => respond(StatusCode::OK, "<html>login</html>".to_owned()),
+            Answer::Value(value) => respond(
+                StatusCode::OK,
+                json!({"status": "success", "data": {
+                    "resultType": "vector", "result": [{"metric": {}, "value": [1, value.to_string()]}],
+                }})
+                .to_string(),
+            ),
             Answer::Empty => respond(
                 StatusCode::OK,
                 json!({"status": "success", "data": {"resultType": "vector", "result": []}})

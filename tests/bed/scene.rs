@@ -33,6 +33,17 @@ impl Scene {
     }
 }
 
+impl Scene {
+    /// Gives a namespace back early: all is well in it, so it is no part of the account of a failure elsewhere.
+    pub async fn done(&self, namespace: &Namespace) {
+        self.namespaces
+            .lock()
+            .unwrap()
+            .retain(|known| known.name != namespace.name);
+        namespace.close().await;
+    }
+}
+
 /// The trials of the run, as they are registered.
 pub struct Trials {
     runtime: Handle,

@@ -190,10 +190,8 @@ async fn gone(scene: Arc<Scene>) {
     let worker = Worker::default()
         .replicas(4)
         .terminate_after(Duration::from_secs(8));
-    let more = format!(
-        "{QUICK}\ncheck_success_step_duration: 4s\nmax_step_duration: 20s\ncheck_max_failures: 1"
-    );
-    let base = Base::on(namespace, worker, &stub.url(), &more).await;
+    let more = "step: 50%\nstart_delay: 0s\ncheck_success_step_duration: 4s\nmax_step_duration: 15s\ncheck_max_failures: 1";
+    let base = Base::on(namespace, worker, &stub.url(), more).await;
     let namespace = &base.namespace;
     stub.answers(Answer::Slow(Duration::from_secs(2), Box::new(Answer::Real)));
     let before = base.now().await;

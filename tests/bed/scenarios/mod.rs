@@ -1,8 +1,11 @@
 //! What the design promises, tried with the real daemon on the real control plane. A file of scenarios is one line here, twice.
 
 pub mod base;
+mod between;
 mod failed;
+mod handover;
 mod installed;
+mod killed;
 mod metrics;
 mod promises;
 mod promoted;
@@ -17,7 +20,9 @@ use crate::scene::Trials;
 /// Adds all scenarios.
 pub fn register(trials: &mut Trials) {
     failed::register(trials);
+    handover::register(trials);
     installed::register(trials);
+    killed::register(trials);
     metrics::register(trials);
     promoted::register(trials);
     quiet::register(trials);

@@ -1,8 +1,11 @@
 //! The design's promises, asserted over the whole way of a scenario.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::{
+    apps::v1::{Deployment, ReplicaSet},
+    core::v1::PodSpec,
+};
 use kube::{ResourceExt as _, api::ListParams};
 use serde_json::Value;
 use tokio::time::Instant;
@@ -10,6 +13,7 @@ use tokio::time::Instant;
 use crate::{
     kubelet::tag,
     namespace::{Namespace, observed, uid},
+    recorder::Object,
     wait::{ensure, eventually},
 };
 
@@ -126,9 +130,11 @@ async fn phase(namespace: &Namespace, name: &str) -> Result<String, String> {
 
 fn set_tag(set: &ReplicaSet) -> String {
     let template = set.spec.as_ref().and_then(|spec| spec.template.clone());
-    template
-        .and_then(|template| template.spec)
-        .and_then(|spec| spec.containers.first()?.image.clone())
+    image_tag(template.and_then(|template| template.spec).as_ref())
+}
+
+fn image_tag(spec: Option<&PodSpec>) -> String {
+    spec.and_then(|spec| spec.containers.first()?.image.clone())
         .and_then(|image| image.rsplit(':').next().map(str::to_owned))
         .unwrap_or_default()
 }
@@ -184,7 +190,7 @@ pub async fn started(namespace: &Namespace, since: Instant, expected: &[(&str, u
 }
 
 /// Nothing is started, stopped or written by the daemon while `span` lasts.
-pub async fn quiet(namespace: &Arc<Namespace>, span: std::time::Duration) {
+pub async fn quiet(namespace: &Arc<Namespace>, span: Duration) {
     let (since, writes) = (namespace.now().await, namespace.daemon_writes().await.len());
     tokio::time::sleep(span).await;
     namespace.now().await;
@@ -216,4 +222,53 @@ pub async fn step(namespace: &Namespace, name: &str, since: Instant, step: (i32,
         })
     })
     .await;
+}
+
+/// The recorder's kinds may be so much apart from each other.
+const APART: Duration = Duration::from_millis(300);
+
+/// At no moment since `since`, when v1 was the accepted version, did more pods of another version run than its canary had been told to
+/// have by then; once that version's ReplicaSet has come from the canary to X it is accepted, and may have any number (promise 2).
+pub async fn never_beyond_the_step(namespace: &Namespace, name: &str, since: Instant) {
+    namespace.now().await;
+    let canary = format!("{name}-canary");
+    // By version: the highest number its canary was told, and `None` once it is accepted.
+    let mut limits: Vec<(Instant, String, Option<usize>)> = Vec::new();
+    let mut of_canary = BTreeSet::new();
+    for event in namespace.recorder.events() {
+        match &event.object {
+            Object::Deployment(deployment) if deployment.name_any() == canary => {
+                let spec = deployment.spec.clone().unwrap_or_default();
+                let told = usize::try_from(spec.replicas.unwrap_or_default()).unwrap_or_default();
+                limits.push((event.at, image_tag(spec.template.spec.as_ref()), Some(told)));
+            }
+            Object::ReplicaSet(set) => {
+                let owner = set
+                    .owner_references()
+                    .first()
+                    .map(|owner| owner.name.clone());
+                if owner.as_ref() == Some(&canary) {
+                    of_canary.insert(uid(&**set));
+                } else if owner.as_deref() == Some(name) && of_canary.contains(&uid(&**set)) {
+                    limits.push((event.at, set_tag(set), None));
+                }
+            }
+            _ => {}
+        }
+    }
+    for (at, pods) in namespace.recorder.series(since) {
+        for (version, (alive, _)) in pods.by_tag.iter().filter(|(version, _)| *version != "v1") {
+            let mut by_then = limits
+                .iter()
+                .filter(|(told_at, of, _)| of == version && *told_at <= at + APART)
+                .map(|(_, _, limit)| *limit);
+            let accepted = by_then.clone().any(|limit| limit.is_none());
+            let most = by_then.by_ref().flatten().max().unwrap_or(0);
+            assert!(
+                accepted || *alive <= most,
+                "{alive} pods of {version} were alive {:?} into it, its canary had at most {most} by then: {pods:?}",
+                at - since
+            );
+        }
+    }
 }

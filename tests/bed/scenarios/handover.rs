@@ -1,0 +1,265 @@
+//! The handover under lag and under disturbance: with either watch of the controller-manager delayed, and with a user who changes things
+//! between any two of its writes.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{
+    base::Base,
+    between::{Hold, SHORT, sweep},
+    promises::{
+        at_rest, never_beyond_the_step, never_fewer_available_than, never_more_of, never_more_than,
+        quiet, started,
+    },
+};
+use crate::{
+    namespace::{Namespace, uid},
+    prometheus::Answer,
+    proxy::Kind,
+    scene::{Scene, Trials},
+    wait::{ensure, eventually},
+    worker::Worker,
+};
+
+const NAME: &str = "orders-worker";
+
+/// What happens between two writes of a rollout from v1 to v2 with four replicas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Disturbance {
+    ANewerVersion,
+    BackToTheAccepted,
+    ScaleUp,
+    ScaleDown,
+    ScaleToZeroAndBack,
+    DeleteOriginal,
+    DeletePrimary,
+    DeleteCanary,
+    DeleteAcceptedSet,
+    DeleteCandidateSet,
+}
+
+impl Disturbance {
+    const ALL: [Self; 10] = [
+        Self::ANewerVersion,
+        Self::BackToTheAccepted,
+        Self::ScaleUp,
+        Self::ScaleDown,
+        Self::ScaleToZeroAndBack,
+        Self::DeleteOriginal,
+        Self::DeletePrimary,
+        Self::DeleteCanary,
+        Self::DeleteAcceptedSet,
+        Self::DeleteCandidateSet,
+    ];
+
+    const fn text(self) -> &'static str {
+        match self {
+            Self::ANewerVersion => "apply of a newer version",
+            Self::BackToTheAccepted => "apply of the accepted version",
+            Self::ScaleUp => "kubectl scale up",
+            Self::ScaleDown => "kubectl scale down",
+            Self::ScaleToZeroAndBack => "kubectl scale to 0 and back",
+            Self::DeleteOriginal => "kubectl delete of the Deployment",
+            Self::DeletePrimary => "kubectl delete of the primary",
+            Self::DeleteCanary => "kubectl delete of the canary",
+            Self::DeleteAcceptedSet => "kubectl delete of the accepted ReplicaSet",
+            Self::DeleteCandidateSet => "kubectl delete of the candidate's ReplicaSet",
+        }
+    }
+}
+
+pub fn register(trials: &mut Trials) {
+    for (kind, text) in [
+        (Kind::Deployments, "deployments"),
+        (Kind::ReplicaSets, "replicasets"),
+    ] {
+        trials.add(
+            format!("handover: promoted with the {text} watch delayed"),
+            async move |scene| lagging(&scene, kind, 1.0).await,
+        );
+        trials.add(
+            format!("handover: rolled back with the {text} watch delayed"),
+            async move |scene| lagging(&scene, kind, 0.0).await,
+        );
+    }
+    for disturbance in Disturbance::ALL {
+        trials.add(
+            format!("handover: {} between any two writes", disturbance.text()),
+            async move |scene| between_any_two(scene, disturbance).await,
+        );
+    }
+}
+
+async fn lagging(scene: &Scene, kind: Kind, value: f64) {
+    let namespace = scene.namespace().await;
+    let stub = namespace.prometheus_stub().await;
+    stub.answers(Answer::Value(value));
+    let base = Base::on(
+        Arc::clone(&namespace),
+        Worker::default(),
+        &stub.url(),
+        &SHORT.replace("50%", "20%"),
+    )
+    .await;
+    namespace.lag(kind, Duration::from_millis(500));
+    let before = base.now().await;
+    namespace.apply(&base.worker.clone().tag("v2")).await;
+    if value == 1.0 {
+        base.daemon.log_contains("promoted: ").await;
+        at_rest(&namespace, NAME, "v2", 10).await;
+        started(&namespace, before, &[("v2", 10)]).await;
+        never_fewer_available_than(&namespace, before, 10).await;
+    } else {
+        base.daemon.log_contains("failed: ").await;
+        at_rest(&namespace, NAME, "v1", 10).await;
+        started(&namespace, before, &[("v1", 2), ("v2", 2)]).await;
+        never_more_of(&namespace, before, "v2", 2).await;
+    }
+    never_more_than(&namespace, before, 12).await;
+    quiet(&namespace, Duration::from_secs(3)).await;
+}
+
+/// One rollout, disturbed after its `nth` write, if any; how many writes it made.
+async fn rollout(scene: Arc<Scene>, disturbed: Option<(Disturbance, usize)>) -> usize {
+    let namespace = scene.namespace().await;
+    let stub = namespace.prometheus_stub().await;
+    stub.answers(Answer::Value(1.0));
+    let worker = Worker::default().replicas(4);
+    let base = Base::on(Arc::clone(&namespace), worker, &stub.url(), SHORT).await;
+    let sets = namespace
+        .replica_sets_of(&uid(&namespace.deployment(NAME).await))
+        .await;
+    let accepted = sets[0].metadata.name.clone().unwrap_or_default();
+    let before = base.now().await;
+    let hold = disturbed.map_or_else(
+        || Hold::never(&namespace),
+        |(_, nth)| Hold::after(&namespace, nth),
+    );
+    namespace.apply(&base.worker.clone().tag("v2")).await;
+    let came_to = async {
+        base.daemon.log_contains("rollout 1: ").await;
+        at_rest(&namespace, NAME, "v2", 4).await;
+    };
+    let held = tokio::select! {
+        biased;
+        write = hold.reached() => Some(write),
+        // A run may need fewer checks than the one that was counted.
+        () = came_to => None,
+    };
+    match (disturbed, held) {
+        (Some((disturbance, _)), Some(write)) => {
+            namespace.note(&format!("{} after {write}", disturbance.text()));
+            disturb(&base, disturbance, &accepted).await;
+            hold.open();
+            converges(&base, before, disturbance).await;
+        }
+        _ => started(&namespace, before, &[("v2", 4)]).await,
+    }
+    quiet(&namespace, Duration::from_secs(1)).await;
+    base.daemon.kill().await;
+    scene.done(&namespace).await;
+    hold.writes()
+}
+
+async fn disturb(base: &Base, disturbance: Disturbance, accepted: &str) {
+    let namespace = &base.namespace;
+    let delete = async |kind: &str, name: &str| {
+        // It may not exist yet, or any more: then this write has nothing to disturb.
+        namespace
+            .kubectl(&["delete", kind, name, "--wait=false"], None)
+            .await;
+    };
+    match disturbance {
+        Disturbance::ANewerVersion => namespace.apply(&base.worker.clone().tag("v3")).await,
+        Disturbance::BackToTheAccepted => namespace.apply(&base.worker).await,
+        Disturbance::ScaleUp => namespace.scale(NAME, 6).await,
+        Disturbance::ScaleDown => namespace.scale(NAME, 2).await,
+        Disturbance::ScaleToZeroAndBack => namespace.scale(NAME, 0).await,
+        Disturbance::DeleteOriginal => delete("deployment", NAME).await,
+        Disturbance::DeletePrimary => delete("deployment", "orders-worker-primary").await,
+        Disturbance::DeleteCanary => delete("deployment", "orders-worker-canary").await,
+        Disturbance::DeleteAcceptedSet => delete("replicaset", accepted).await,
+        Disturbance::DeleteCandidateSet => {
+            let candidate = candidate_set(namespace, accepted).await;
+            if let Some(candidate) = candidate {
+                delete("replicaset", &candidate).await;
+            }
+        }
+    }
+}
+
+async fn candidate_set(namespace: &Namespace, accepted: &str) -> Option<String> {
+    let sets = namespace
+        .replica_sets()
+        .list(&kube::api::ListParams::default())
+        .await
+        .expect("replicasets can be listed");
+    sets.items
+        .into_iter()
+        .filter_map(|set| set.metadata.name)
+        .find(|name| name != accepted)
+}
+
+/// Every run comes to the right end, by a way that breaks no promise.
+async fn converges(base: &Base, before: tokio::time::Instant, disturbance: Disturbance) {
+    let namespace = &base.namespace;
+    let mut most = 6;
+    match disturbance {
+        Disturbance::ANewerVersion => at_rest(namespace, NAME, "v3", 4).await,
+        Disturbance::BackToTheAccepted => at_rest(namespace, NAME, "v1", 4).await,
+        Disturbance::ScaleUp => {
+            at_rest(namespace, NAME, "v2", 6).await;
+            // Six, and the step of half of them.
+            most = 9;
+        }
+        Disturbance::ScaleDown => at_rest(namespace, NAME, "v2", 2).await,
+        Disturbance::ScaleToZeroAndBack => {
+            eventually("no pod to run", async || {
+                let pods = namespace
+                    .pods()
+                    .list(&kube::api::ListParams::default())
+                    .await
+                    .map_err(|e| e.to_string())?;
+                let alive = pods
+                    .items
+                    .iter()
+                    .filter(|pod| pod.metadata.deletion_timestamp.is_none())
+                    .count();
+                ensure(alive == 0, || format!("{alive} do"))
+            })
+            .await;
+            namespace.scale(NAME, 4).await;
+            at_rest(namespace, NAME, "v2", 4).await;
+        }
+        Disturbance::DeleteOriginal => {
+            eventually("all to be gone with the Deployment", async || {
+                let all = [
+                    "get",
+                    "deployments,replicasets,pods,podtemplates",
+                    "-o",
+                    "name",
+                ];
+                let left = namespace.kubectl_ok(&all, None).await;
+                ensure(left.trim().is_empty(), || format!("there is {left}"))
+            })
+            .await;
+        }
+        Disturbance::DeletePrimary
+        | Disturbance::DeleteCanary
+        | Disturbance::DeleteAcceptedSet
+        | Disturbance::DeleteCandidateSet => at_rest(namespace, NAME, "v2", 4).await,
+    }
+    never_more_than(namespace, before, most).await;
+    never_beyond_the_step(namespace, NAME, before).await;
+}
+
+async fn between_any_two(scene: Arc<Scene>, disturbance: Disturbance) {
+    let writes = rollout(Arc::clone(&scene), None).await;
+    assert!(writes > 10, "only {writes} writes");
+    sweep(1..=writes, |nth| {
+        let scene = Arc::clone(&scene);
+        async move {
+            rollout(scene, Some((disturbance, nth))).await;
+        }
+    })
+    .await;
+}
