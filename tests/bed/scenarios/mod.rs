@@ -14,6 +14,7 @@ mod quiet;
 mod registered;
 mod small;
 mod two;
+mod unpaused;
 
 use crate::scene::Trials;
 
@@ -29,4 +30,5 @@ pub fn register(trials: &mut Trials) {
     registered::register(trials);
     small::register(trials);
     two::register(trials);
+    unpaused::register(trials);
 }

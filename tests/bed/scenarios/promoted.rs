@@ -8,7 +8,7 @@ use super::{
     base::Base,
     proof::{
         Held, Since, at_rest, config_without_it, envelope, history_of, no_other_pods, revisions,
-        started, stash, stopped,
+        started, stash, stopped, untouched,
     },
 };
 use crate::{
@@ -145,6 +145,30 @@ pub fn register(trials: &mut Trials) {
             since
                 .log(&base.daemon, "orders-worker: at rest: 10 replicas")
                 .await;
+        },
+    );
+
+    trials.add(
+        "promoted: a manifest that is applied again and again in the middle starts nothing",
+        async |scene| {
+            let held = Held::registered(&scene, Worker::default(), "").await;
+            let (base, namespace) = (&held.base, &held.base.namespace);
+            let since = Since::now(namespace, &base.daemon).await;
+            let next = base.worker.clone().tag("v2");
+            namespace.apply(&next).await;
+            let at = held.hold_at(since, 4, 6).await;
+            let again = namespace.now().await;
+            for team in ["a", "b", "c", "d", "e", "f"] {
+                namespace.apply(&next.clone().label("team", team)).await;
+            }
+            untouched(namespace, again).await;
+            let x = namespace.observed(X).await;
+            assert_eq!(history_of(namespace, &uid(&x)).await, []);
+            let mut lines = at.lines(&base.daemon);
+            lines.retain(|line| !line.contains("step 2/3: check inconclusive: "));
+            assert_eq!(lines, Vec::<String>::new());
+            held.go_on();
+            promoted(base, since, ("v1", "v2")).await;
         },
     );
 

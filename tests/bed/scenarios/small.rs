@@ -180,6 +180,51 @@ pub fn register(trials: &mut Trials) {
     );
 
     trials.add(
+        "small: fewer replicas at (4,6) leave the candidate its share of them",
+        async |scene| {
+            let held = Held::registered(&scene, Worker::default(), "").await;
+            let (base, namespace) = (&held.base, &held.base.namespace);
+            let since = Since::now(namespace, &base.daemon).await;
+            namespace.apply(&base.worker.clone().tag("v2")).await;
+            held.hold_at(since, 4, 6).await;
+            let lowered = namespace.now().await;
+            namespace.scale(X, 5).await;
+            eventually("5 pods", async || {
+                let last = namespace
+                    .recorder
+                    .series(lowered)
+                    .pop()
+                    .map(|(_, pods)| pods);
+                ensure(last.as_ref().is_some_and(|pods| pods.alive == 5), || {
+                    format!("{last:?}")
+                })
+            })
+            .await;
+            assert_eq!(namespace.recorder.steps(X, lowered).last(), Some(&(2, 3)));
+            held.go_on();
+            since
+                .log(
+                    &base.daemon,
+                    "at rest: 5 replicas of registry.example/orders-worker:v2",
+                )
+                .await;
+            at_rest(namespace, X, "v2", 5).await;
+            let steps = namespace.recorder.steps(X, lowered);
+            let after = steps
+                .iter()
+                .position(|step| *step == (2, 3))
+                .unwrap_or_default();
+            assert_eq!(
+                steps[after..],
+                [(2, 3), (3, 3), (3, 2), (4, 2), (4, 1), (5, 1), (5, 0)]
+            );
+            started(namespace, lowered, &[("v2", 3)]).await;
+            stopped(namespace, lowered, &[("v1", 6), ("v2", 2)]).await;
+            envelope(namespace, lowered, 5, 7).await;
+        },
+    );
+
+    trials.add(
         "small: to 0 at (4,6) and back: the same step goes on and the version is promoted",
         async |scene| {
             let held = Held::registered(&scene, Worker::default(), "").await;
