@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::{
     base::Base,
-    between::{Hold, SHORT, sweep},
+    between::{End, Hold, SHORT, SHORT_JUDGED, sweep},
     promises::{
         at_rest, never_beyond_the_step, never_fewer_available_than, never_more_of, never_more_than,
         quiet, started,
@@ -74,11 +74,11 @@ pub fn register(trials: &mut Trials) {
     ] {
         trials.add(
             format!("handover: promoted with the {text} watch delayed"),
-            async move |scene| lagging(&scene, kind, 1.0).await,
+            async move |scene| lagging(&scene, kind, End::Promoted).await,
         );
         trials.add(
             format!("handover: rolled back with the {text} watch delayed"),
-            async move |scene| lagging(&scene, kind, 0.0).await,
+            async move |scene| lagging(&scene, kind, End::RolledBack).await,
         );
     }
     for disturbance in Disturbance::ALL {
@@ -89,21 +89,25 @@ pub fn register(trials: &mut Trials) {
     }
 }
 
-async fn lagging(scene: &Scene, kind: Kind, value: f64) {
+async fn lagging(scene: &Scene, kind: Kind, end: End) {
     let namespace = scene.namespace().await;
     let stub = namespace.prometheus_stub().await;
-    stub.answers(Answer::Value(value));
+    stub.answers(Answer::Value(0.0));
+    let more = match end {
+        End::Promoted => SHORT,
+        End::RolledBack => SHORT_JUDGED,
+    };
     let base = Base::on(
         Arc::clone(&namespace),
         Worker::default(),
         &stub.url(),
-        &SHORT.replace("50%", "20%"),
+        &more.replace("50%", "20%"),
     )
     .await;
     namespace.lag(kind, Duration::from_millis(500));
     let before = base.now().await;
     namespace.apply(&base.worker.clone().tag("v2")).await;
-    if value == 1.0 {
+    if matches!(end, End::Promoted) {
         base.daemon.log_contains("promoted: ").await;
         at_rest(&namespace, NAME, "v2", 10).await;
         started(&namespace, before, &[("v2", 10)]).await;
@@ -121,10 +125,8 @@ async fn lagging(scene: &Scene, kind: Kind, value: f64) {
 /// One rollout, disturbed after its `nth` write, if any; how many writes it made.
 async fn rollout(scene: Arc<Scene>, disturbed: Option<(Disturbance, usize)>) -> usize {
     let namespace = scene.namespace().await;
-    let stub = namespace.prometheus_stub().await;
-    stub.answers(Answer::Value(1.0));
     let worker = Worker::default().replicas(4);
-    let base = Base::on(Arc::clone(&namespace), worker, &stub.url(), SHORT).await;
+    let base = Base::on(Arc::clone(&namespace), worker, "http://127.0.0.1:9", SHORT).await;
     let sets = namespace
         .replica_sets_of(&uid(&namespace.deployment(NAME).await))
         .await;

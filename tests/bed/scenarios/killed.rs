@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::{
     base::Base,
-    between::{Hold, SHORT, sweep},
+    between::{End, Hold, SHORT, SHORT_JUDGED, sweep},
     promises::{
         at_rest, never_fewer_available_than, never_more_of, never_more_than, quiet, started, step,
     },
@@ -18,13 +18,6 @@ use crate::{
 };
 
 const NAME: &str = "orders-worker";
-
-/// How a rollout of the sweep ends.
-#[derive(Clone, Copy, Debug)]
-enum End {
-    Promoted,
-    RolledBack,
-}
 
 pub fn register(trials: &mut Trials) {
     trials.add("killed: in the middle of a step", in_a_step);
@@ -144,15 +137,16 @@ async fn killed_after(scene: Arc<Scene>, begins: &'static str, contains: &'stati
 async fn rollout(scene: Arc<Scene>, end: End, nth: Option<usize>) -> usize {
     let namespace = scene.namespace().await;
     let stub = namespace.prometheus_stub().await;
-    stub.answers(Answer::Value(match end {
-        End::Promoted => 1.0,
-        End::RolledBack => 0.0,
-    }));
+    stub.answers(Answer::Value(0.0));
+    let more = match end {
+        End::Promoted => SHORT,
+        End::RolledBack => SHORT_JUDGED,
+    };
     let mut base = Base::on(
         Arc::clone(&namespace),
         Worker::default().replicas(4),
         &stub.url(),
-        SHORT,
+        more,
     )
     .await;
     let before = base.now().await;
