@@ -42,9 +42,8 @@ pub struct Promises {
     images: BTreeMap<String, String>,
     original: Option<Value>,
     state: Option<State>,
-    /// When the present step began, and when its canary pods were last found complete.
+    /// When the present step began.
     step_began: Duration,
-    /// When the last metrics were seen that said yes or no about a candidate's pod.
     /// How many pods of the candidate may be started.
     allowed: Option<(String, i64)>,
     /// R over time.
@@ -53,7 +52,6 @@ pub struct Promises {
     once_ready: BTreeSet<String>,
     /// As many accepted or checked pods as wanted have been available since the last excuse.
     complete: bool,
-    open_until: Duration,
 }
 
 /// The times of the service that matter to the promises.
@@ -87,7 +85,6 @@ impl Promises {
             wanted: VecDeque::new(),
             once_ready: BTreeSet::new(),
             complete: false,
-            open_until: Duration::ZERO,
         }
     }
 
@@ -260,11 +257,6 @@ impl Promises {
                 self.allowed = None;
             }
         }
-        if let Phase::Closing { outcome, .. } = &next.phase
-            && *outcome != Outcome::Promoted
-        {
-            self.complete = false;
-        }
     }
 
     /// Promise 4: a step ends only on a passed check, after its full time.
@@ -372,9 +364,6 @@ impl Promises {
                 | Phase::Finishing { .. }
                 | Phase::HandingOver { .. }
         );
-        if open {
-            self.open_until = at;
-        }
         let cap = most + (most + 4) / 5;
         if open && alive > cap {
             broken.push(format!("{alive} pods, {cap} are the most for R = {most}"));
@@ -385,9 +374,11 @@ impl Promises {
             .count();
         let fit = i64::try_from(fit).unwrap();
         let rolling_back = matches!(&state.phase, Phase::Closing { outcome, .. } if *outcome != Outcome::Promoted);
-        if fit >= most {
+        if rolling_back {
+            self.complete = false;
+        } else if fit >= most {
             self.complete = true;
-        } else if self.complete && !rolling_back && fit < least {
+        } else if self.complete && fit < least {
             broken.push(format!("{fit} pods available, {least} are wanted"));
             self.complete = false;
         }
