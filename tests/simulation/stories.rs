@@ -414,14 +414,26 @@ pub fn weathers() -> Vec<(&'static str, Weather)> {
 impl Story {
     /// Tells the story from its beginning; returns the world after it.
     pub async fn tell(&self, weather: &Weather, deaths: Deaths) -> World {
+        let world = self.begin(weather, deaths).await;
+        self.go_on(&world).await;
+        world
+    }
+
+    /// X with its history, before the daemon is started.
+    pub async fn begin(&self, weather: &Weather, deaths: Deaths) -> World {
         let world = World::new(weather, deaths);
         world.note(self.name);
         // Two older versions: X has a history.
         for image in ["orders:v-1", "orders:v0", V1] {
             world.with_x(10, image).await;
         }
+        world
+    }
+
+    /// Starts the daemon and lets the story happen; checks its end.
+    pub async fn go_on(&self, world: &World) {
         world.start_daemon();
-        (self.act)(&world).await;
+        (self.act)(world).await;
         world.until_stable(Duration::from_secs(3600)).await;
         match self.end {
             End::AtRest(image) => world.check_at_rest(X, image),
@@ -435,7 +447,6 @@ impl Story {
                 }
             }
         }
-        world
     }
 
     pub fn by_name(name: &str) -> &'static Self {

@@ -236,8 +236,10 @@ impl World {
 
     /// Waits until something holds.
     pub async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
+        let mut seen = usize::MAX;
         for _ in 0..60_000 {
-            if holds(self) {
+            let writes = self.cluster.read_journal(|journal| journal.writes.len());
+            if std::mem::replace(&mut seen, writes) != writes && holds(self) {
                 return;
             }
             if let Some(ended) = &*self.keeping.ended.lock().unwrap() {
@@ -267,11 +269,13 @@ impl World {
                 }
                 _ => false,
             });
-            let canary_now = world.object(Kind::Deployment, &format!("{name}-canary"));
-            at && canary_now.is_some_and(|clone| {
-                clone.replicas() == i64::from(canary)
-                    && clone.status("availableReplicas") == i64::from(canary)
-            })
+            let has = |role: &str, count: i64| {
+                let clone = world.object(Kind::Deployment, &format!("{name}{role}"));
+                clone.is_some_and(|clone| clone.replicas() == count && clone.status("availableReplicas") == count)
+            };
+            let wanted = world.object(Kind::Deployment, name).map_or(0, |x| x.replicas());
+            let canary = i64::from(canary);
+            at && has("-canary", canary) && has("-primary", wanted - canary)
         })
         .await;
     }
