@@ -1,0 +1,22 @@
+//! The unchanged daemon on a simulated cluster in virtual time: the design's promises (section 4) are checked after
+//! every single write, the cluster's own and each pod's turn included.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `world` | a cluster, the daemon in it, and the person who does things to both |
+//! | `gauges` | a simulated Prometheus |
+//! | `promises` | what must hold after every write |
+//! | `log`, `timeline` | what was said and done, for people |
+//! | `stories` | what happens to a worker, one story each, under every lag |
+//! | `crashes` | each story with the daemon killed at each of its writes |
+//! | `schedules` | seeded schedules of everything at once |
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
+
+mod crashes;
+mod gauges;
+mod log;
+mod promises;
+mod schedules;
+mod stories;
+mod timeline;
+mod world;

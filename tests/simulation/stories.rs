@@ -1,0 +1,526 @@
+//! What happens to a worker, one story each, told without lag and under every lag.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::LocalBoxFuture;
+use volery::simulate::cluster::{Behaviour, Kind, Lag, Lags};
+
+use super::gauges::Gauge;
+use super::world::{Deaths, NAMESPACE, Weather, World, X, Y, in_virtual_time};
+
+pub const V1: &str = "orders:v1";
+pub const V2: &str = "orders:v2";
+pub const V3: &str = "orders:v3";
+
+/// How a story ends.
+#[derive(Clone, Copy)]
+pub enum End {
+    /// X is at rest with this version.
+    AtRest(&'static str),
+    /// X is not registered any more; its pods are of this version.
+    Released(&'static str),
+}
+
+/// One story.
+pub struct Story {
+    pub name: &'static str,
+    /// What happens after ten pods of v1 are registered.
+    pub act: for<'a> fn(&'a World) -> LocalBoxFuture<'a, ()>,
+    pub end: End,
+    /// Pods started in all, by image, where no lag and no crash changes that.
+    pub starts: &'static [(&'static str, usize)],
+}
+
+/// Every story.
+pub const STORIES: &[Story] = &[
+    Story {
+        name: "registered with history",
+        act: |world| {
+            async move {
+                world.until_registered(X).await;
+            }
+            .boxed_local()
+        },
+        end: End::AtRest(V1),
+        starts: &[(V1, 10)],
+    },
+    Story {
+        name: "promoted",
+        act: |world| {
+            async move {
+                world.until_registered(X).await;
+                world.apply(X, 10, V2);
+                world.until_accepted(X, V2).await;
+            }
+            .boxed_local()
+        },
+        end: End::AtRest(V2),
+        starts: &[(V1, 10), (V2, 10)],
+    },
+    Story {
+        name: "fails at the second step",
+        act: |world| {
+            async move {
+                world.until_registered(X).await;
+                world.apply(X, 10, V2);
+                world.until_step(X, 4).await;
+                world.gauges.set(V2, Gauge::Bad);
+                world.until_rejected(X, V2).await;
+            }
+            .boxed_local()
+        },
+        end: End::AtRest(V1),
+        starts: &[(V1, 14), (V2, 4)],
+    },
+    Story {
+        name: "crash loop",
+        act: |world| {
+            async move {
+                world.until_registered(X).await;
+                let behaviour = Behaviour::CrashLoop {
+                    up: Duration::from_secs(3),
+                    down: Duration::from_secs(10),
+                    exit_code: 1,
+                };
+                world.cluster.turn_pods(NAMESPACE, V2, behaviour);
+                world.apply(X, 10, V2);
+                world.until_rejected(X, V2).await;
+            }
+            .boxed_local()
+        },
+        end: End::AtRest(V1),
+        starts: &[],
+    },
+    Story {
+        name: "never ready",
+        act: |world| {
+            async move {
+                world.until_registered(X).await;
+                world
+                    .cluster
+                    .turn_pods(NAMESPACE, V2, Behaviour::NeverReady);
+                world.apply(X, 10, V2);
+                world.until_rejected(X, V2).await;
+            }
+            .boxed_local()
+        },
+        end: End::AtRest(V1),
+        starts: &[(V1, 10), (V2, 2)],
+    },
+    Story {
+        name: "superseded in the second step",
+        act: |world| {
+            async move {
+                world.until_registered(X).await;
+                world.apply(X, 10, V2);
+                world.until_step(X, 4).await;
+                world.apply(X, 10, V3);
+                world.until_accepted(X, V3).await;
+            }
+            .boxed_local()
+        },
+        end: End::AtRest(V3),
+        starts: &[(V1, 14), (V2, 4), (V3, 10)],
+    },
+    Story {
+        name: "cancelled in the second step",
+        act: |world| {
+            async move {
+                world.until_registered(X).await;
+                world.apply(X, 10, V2);
+                world.until_step(X, 4).await;
+                world.apply(X, 10, V1);
+                world.until("closed", |world| world.is_at_rest(X)).await;
+            }
+            .boxed_local()
+        },
+        end: End::AtRest(V1),
+        starts: &[(V1, 14), (V2, 4)],
+    },
+    Story {
+        name: "scaled up in the second step",
+        act: |world| {
+            async move {
+                world.until_registered(X).await;
+                world.apply(X, 10, V2);
+                world.until_step(X, 4).await;
+                world.scale(X, 15);
+                world.until_accepted(X, V2).await;
+            }
+            .boxed_local()
+        },
+        end: End::AtRest(V2),
+        starts: &[(V1, 15), (V2, 15)],
+    },
+    Story {
+        name: "scaled down in the second step",
+        act: |world| {
+            async move {
+                world.until_registered(X).await;
+                world.apply(X, 10, V2);
+                world.until_step(X, 4).await;
+                world.scale(X, 5);
+                world.until_accepted(X, V2).await;
+            }
+            .boxed_local()
+        },
+        end: End::AtRest(V2),
+        starts: &[(V1, 10), (V2, 7)],
+    },
+    Story {
+        name: "scaled to zero and back in the second step",
+        act: |world| {
+            async move {
+                world.until_registered(X).await;
+                world.apply(X, 10, V2);
+                world.until_step(X, 4).await;
+                world.scale(X, 0);
+                tokio::time::sleep(Duration::from_secs(60)).await;
+                world.scale(X, 10);
+                world.until_accepted(X, V2).await;
+            }
+            .boxed_local()
+        },
+        end: End::AtRest(V2),
+        starts: &[],
+    },
+    Story {
+        name: "released at rest",
+        act: |world| {
+            async move {
+                world.until_registered(X).await;
+                world.configure(&[Y]);
+                world
+                    .until("released", |world| world.state(X).is_none())
+                    .await;
+            }
+            .boxed_local()
+        },
+        end: End::Released(V1),
+        starts: &[(V1, 10)],
+    },
+    Story {
+        name: "leaves the configuration in the second step",
+        act: |world| {
+            async move {
+                world.until_registered(X).await;
+                world.apply(X, 10, V2);
+                world.until_step(X, 4).await;
+                world.configure(&[Y]);
+                world.until("closed", |world| world.is_at_rest(X)).await;
+                world.apply(X, 10, V1);
+                world
+                    .until("released", |world| world.state(X).is_none())
+                    .await;
+            }
+            .boxed_local()
+        },
+        end: End::Released(V1),
+        starts: &[(V1, 14), (V2, 4)],
+    },
+    Story {
+        name: "a candidate waits for replicas",
+        act: |world| {
+            async move {
+                world.until_registered(X).await;
+                world.scale(X, 0);
+                tokio::time::sleep(Duration::from_secs(60)).await;
+                world.set_image(X, V2);
+                tokio::time::sleep(Duration::from_secs(60)).await;
+                world.scale(X, 10);
+                world.until_accepted(X, V2).await;
+            }
+            .boxed_local()
+        },
+        end: End::AtRest(V2),
+        starts: &[(V1, 20), (V2, 10)],
+    },
+    Story {
+        name: "forward, back and forward again",
+        act: |world| {
+            async move {
+                world.until_registered(X).await;
+                for image in [V2, V1, V2] {
+                    world.apply(X, 10, image);
+                    world.until_accepted(X, image).await;
+                }
+            }
+            .boxed_local()
+        },
+        end: End::AtRest(V2),
+        starts: &[(V1, 20), (V2, 20)],
+    },
+    Story {
+        name: "two services",
+        act: |world| {
+            async move {
+                world.apply(Y, 4, "invoices:v1");
+                world.until_registered(X).await;
+                world.until_registered(Y).await;
+                world.gauges.set("invoices:v2", Gauge::Bad);
+                world.apply(X, 10, V2);
+                world.apply(Y, 4, "invoices:v2");
+                world.until_rejected(Y, "invoices:v2").await;
+                world.until_accepted(X, V2).await;
+            }
+            .boxed_local()
+        },
+        end: End::AtRest(V2),
+        starts: &[
+            (V1, 10),
+            (V2, 10),
+            ("invoices:v1", 5),
+            ("invoices:v2", 1),
+        ],
+    },
+    Story {
+        name: "resumed at rest",
+        act: |world| {
+            async move {
+                world.until_registered(X).await;
+                world.resume(X);
+                world
+                    .until("paused again", |world| {
+                        world
+                            .object(Kind::Deployment, X)
+                            .is_some_and(|x| x.is_set("/spec/paused"))
+                    })
+                    .await;
+            }
+            .boxed_local()
+        },
+        end: End::AtRest(V1),
+        starts: &[(V1, 10)],
+    },
+    Story {
+        name: "resumed in the second step",
+        act: |world| {
+            async move {
+                world.until_registered(X).await;
+                world.apply(X, 10, V2);
+                world.until_step(X, 4).await;
+                world.resume(X);
+                world.until_accepted(X, V2).await;
+            }
+            .boxed_local()
+        },
+        end: End::AtRest(V2),
+        starts: &[],
+    },
+    Story {
+        name: "canary deleted by hand",
+        act: |world| {
+            async move {
+                world.until_registered(X).await;
+                world.apply(X, 10, V2);
+                world.until_step(X, 4).await;
+                world.delete(Kind::Deployment, "orders-canary");
+                world.until_accepted(X, V2).await;
+            }
+            .boxed_local()
+        },
+        end: End::AtRest(V2),
+        starts: &[],
+    },
+    Story {
+        name: "primary deleted by hand",
+        act: |world| {
+            async move {
+                world.until_registered(X).await;
+                world.apply(X, 10, V2);
+                world.until_step(X, 4).await;
+                world.delete(Kind::Deployment, "orders-primary");
+                world.until_accepted(X, V2).await;
+            }
+            .boxed_local()
+        },
+        end: End::AtRest(V2),
+        starts: &[],
+    },
+    Story {
+        name: "state object deleted at rest",
+        act: |world| {
+            async move {
+                world.until_registered(X).await;
+                world.delete(Kind::PodTemplate, "orders-volery");
+                tokio::time::sleep(Duration::from_secs(60)).await;
+                world.until_registered(X).await;
+            }
+            .boxed_local()
+        },
+        end: End::AtRest(V1),
+        starts: &[(V1, 10)],
+    },
+    Story {
+        name: "deleted and made again in the second step",
+        act: |world| {
+            async move {
+                world.until_registered(X).await;
+                world.apply(X, 10, V2);
+                world.until_step(X, 4).await;
+                world.delete(Kind::Deployment, X);
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                world.apply(X, 10, V3);
+                world.until_registered(X).await;
+            }
+            .boxed_local()
+        },
+        end: End::AtRest(V3),
+        starts: &[],
+    },
+];
+
+/// The weathers of every story: none, and each lag by itself.
+pub fn weathers() -> Vec<(&'static str, Weather)> {
+    let late = Lag::of(Duration::from_millis(500));
+    let daemon = Lag {
+        fixed: Duration::from_secs(1),
+        jitter: Duration::from_secs(1),
+    };
+    let of = |controllers: Lags, daemon: Lags| Weather {
+        seed: 1,
+        controllers,
+        daemon,
+    };
+    let none = Lags::default();
+    vec![
+        ("no lag", of(none, none)),
+        (
+            "Deployments late",
+            of(
+                Lags {
+                    deployments: late,
+                    ..none
+                },
+                none,
+            ),
+        ),
+        (
+            "ReplicaSets late",
+            of(
+                Lags {
+                    replica_sets: late,
+                    ..none
+                },
+                none,
+            ),
+        ),
+        ("the daemon's watches late", of(none, Lags::all(daemon))),
+    ]
+}
+
+impl Story {
+    /// Tells the story from its beginning; returns the world after it.
+    pub async fn tell(&self, weather: &Weather, deaths: Deaths) -> World {
+        let world = self.begin(weather, deaths).await;
+        self.go_on(&world).await;
+        world
+    }
+
+    /// X with its history, before the daemon is started.
+    pub async fn begin(&self, weather: &Weather, deaths: Deaths) -> World {
+        let world = World::new(weather, deaths);
+        world.note(self.name);
+        // Two older versions: X has a history.
+        for image in ["orders:v-1", "orders:v0", V1] {
+            world.with_x(10, image).await;
+        }
+        world
+    }
+
+    /// Starts the daemon and lets the story happen; checks its end.
+    pub async fn go_on(&self, world: &World) {
+        world.start_daemon();
+        (self.act)(world).await;
+        world.until_stable(Duration::from_secs(3600)).await;
+        match self.end {
+            End::AtRest(image) => world.check_at_rest(X, image),
+            End::Released(image) => {
+                let x = world.object(Kind::Deployment, X).unwrap();
+                if x.is_set("/spec/paused") || world.state(X).is_some() {
+                    world.fail("X was not given back");
+                }
+                if x.image() != image || x.status("updatedReplicas") != 10 {
+                    world.fail("X does not run what it should");
+                }
+            }
+        }
+    }
+
+    pub fn by_name(name: &str) -> &'static Self {
+        STORIES.iter().find(|story| story.name == name).unwrap()
+    }
+}
+
+/// Pods started of the versions of the story, the older ones of X's history left out.
+pub fn starts(world: &World) -> BTreeMap<String, usize> {
+    let mut starts = world.starts();
+    starts.retain(|image, _| !matches!(image.as_str(), "orders:v-1" | "orders:v0"));
+    starts
+}
+
+fn told_in_every_weather(name: &str) {
+    let story = Story::by_name(name);
+    for (weather_name, weather) in weathers() {
+        in_virtual_time(|| async {
+            println!("{name}, {weather_name}");
+            let world = story.tell(&weather, Deaths::new()).await;
+            let expected: BTreeMap<String, usize> = story
+                .starts
+                .iter()
+                .map(|(image, count)| ((*image).to_owned(), *count))
+                .collect();
+            if !expected.is_empty() && starts(&world) != expected {
+                world.fail(&format!(
+                    "pods started: {:?}, expected {expected:?}",
+                    starts(&world)
+                ));
+            }
+        });
+    }
+}
+
+macro_rules! stories {
+    ($($test:ident: $name:literal,)*) => {
+        $(
+            #[test]
+            fn $test() {
+                told_in_every_weather($name);
+            }
+        )*
+
+        #[test]
+        fn every_story_has_a_test() {
+            let tested = [$($name),*];
+            for story in STORIES {
+                assert!(tested.contains(&story.name), "{}", story.name);
+            }
+        }
+    };
+}
+
+stories! {
+    registered_with_history: "registered with history",
+    promoted: "promoted",
+    fails_at_the_second_step: "fails at the second step",
+    crash_loop: "crash loop",
+    never_ready: "never ready",
+    superseded_in_the_second_step: "superseded in the second step",
+    cancelled_in_the_second_step: "cancelled in the second step",
+    scaled_up_in_the_second_step: "scaled up in the second step",
+    scaled_down_in_the_second_step: "scaled down in the second step",
+    scaled_to_zero_and_back_in_the_second_step: "scaled to zero and back in the second step",
+    released_at_rest: "released at rest",
+    leaves_the_configuration_in_the_second_step: "leaves the configuration in the second step",
+    a_candidate_waits_for_replicas: "a candidate waits for replicas",
+    forward_back_and_forward_again: "forward, back and forward again",
+    two_services: "two services",
+    resumed_at_rest: "resumed at rest",
+    resumed_in_the_second_step: "resumed in the second step",
+    canary_deleted_by_hand: "canary deleted by hand",
+    primary_deleted_by_hand: "primary deleted by hand",
+    state_object_deleted_at_rest: "state object deleted at rest",
+    deleted_and_made_again_in_the_second_step: "deleted and made again in the second step",
+}

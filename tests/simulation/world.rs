@@ -1,0 +1,438 @@
+//! A cluster, the daemon in it, and the person who does things to both.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::future::Future;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio::time::sleep;
+use tracing::subscriber::DefaultGuard;
+use volery::analysis::{Metrics, Query};
+use volery::config::{Config, Loaded};
+use volery::daemon::{self, Lifetime};
+use volery::rollout::state::{Phase, State};
+use volery::simulate::cluster::{
+    ClientOptions, Cluster, Kind, Lags, Lifeline, Object, Options, Propagation, Turn, deployment,
+};
+
+use super::gauges::{EXPRESSION, Gauges};
+use super::log::Log;
+use super::promises::{Excuses, Promises, Times};
+use super::timeline::timeline;
+
+pub const NAMESPACE: &str = "workers";
+pub const AGENT: &str = "volery";
+pub const X: &str = "orders";
+/// The second service.
+pub const Y: &str = "invoices";
+
+const START_DELAY: u64 = 5;
+const STEP_DURATION: u64 = 30;
+const INCONCLUSIVE: u64 = 60;
+
+/// How late everything is.
+#[derive(Clone, Debug, Default)]
+pub struct Weather {
+    pub seed: u64,
+    /// The controllers' caches.
+    pub controllers: Lags,
+    /// The daemon's watches.
+    pub daemon: Lags,
+}
+
+/// After how many of its writes each life of the daemon ends; the lives after them do not.
+pub type Deaths = Vec<u64>;
+
+/// One world.
+pub struct World {
+    pub cluster: Cluster,
+    pub gauges: Arc<Gauges>,
+    pub log: Log,
+    pub excuses: Arc<Mutex<Excuses>>,
+    keeping: Arc<Keeping>,
+    _guard: DefaultGuard,
+}
+
+/// What the one who keeps the daemon running needs.
+struct Keeping {
+    cluster: Cluster,
+    gauges: Arc<Gauges>,
+    log: Log,
+    lags: Lags,
+    deaths: Mutex<VecDeque<u64>>,
+    loaded: Mutex<Loaded>,
+    /// Ends the present daemon in good order and starts one with the present configuration.
+    restart: Notify,
+    present: Mutex<Option<Lifeline>>,
+    /// How long a dead daemon stays dead.
+    downtime: Mutex<Duration>,
+    ended: Mutex<Option<String>>,
+}
+
+/// Runs a test in virtual time.
+pub fn in_virtual_time<F: Future<Output = ()>>(test: impl FnOnce() -> F) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    runtime.block_on(test());
+}
+
+fn configuration(services: &[&str]) -> Loaded {
+    let mut text = "prometheus-base-url: http://prometheus/\nnamespace: workers\npoll-interval: 20s\n".to_owned();
+    for service in services {
+        text += &format!(
+            "{service}:\n  breakpoint: 50%\n  step: 20%\n  abort: 60s\n  start_delay: {START_DELAY}s\n  \
+             max_step_duration: {STEP_DURATION}s\n  check_success_step_duration: 10s\n  \
+             inconclusive_timeout: {INCONCLUSIVE}s\n  no_data_grace: 10s\n  success:\n    - expr: {EXPRESSION}\n"
+        );
+    }
+    let check = |text: &str| Query::parse(text).map(drop).map_err(|error| error.to_string());
+    let loaded = Config::parse(Path::new("volery.yaml"), &text, &check).unwrap();
+    assert!(loaded.is_valid(), "{:?}", loaded.problems);
+    loaded
+}
+
+impl World {
+    /// A cluster without the daemon.
+    pub fn new(weather: &Weather, deaths: Deaths) -> Self {
+        let cluster = Cluster::start(Options {
+            seed: weather.seed,
+            lags: weather.controllers,
+            ..Options::default()
+        });
+        let (log, guard) = Log::catch(&cluster);
+        let gauges = Arc::new(Gauges::new(cluster.clone()));
+        let excuses: Arc<Mutex<Excuses>> = Arc::default();
+        let times = Times {
+            start_delay: Duration::from_secs(START_DELAY),
+            step_duration: Duration::from_secs(STEP_DURATION),
+            inconclusive_timeout: Duration::from_secs(INCONCLUSIVE),
+        };
+        for service in [X, Y] {
+            let mut promises =
+                Promises::new(service, times, gauges.measured.clone(), excuses.clone());
+            cluster.after_each_write(move |now, write| promises.check(now, write));
+        }
+        let keeping = Arc::new(Keeping {
+            cluster: cluster.clone(),
+            gauges: gauges.clone(),
+            log: log.clone(),
+            lags: weather.daemon,
+            deaths: Mutex::new(deaths.into()),
+            loaded: Mutex::new(configuration(&[X, Y])),
+            restart: Notify::new(),
+            present: Mutex::default(),
+            downtime: Mutex::new(Duration::from_secs(1)),
+            ended: Mutex::default(),
+        });
+        Self {
+            cluster,
+            gauges,
+            log,
+            excuses,
+            keeping,
+            _guard: guard,
+        }
+    }
+
+    /// Starts the daemon, and starts it again whenever it dies.
+    pub fn start_daemon(&self) {
+        tokio::spawn(keep(self.keeping.clone()));
+    }
+
+    /// Kills the daemon now; a new one starts after `downtime`.
+    pub fn kill_daemon(&self, downtime: Duration) {
+        *self.keeping.downtime.lock().unwrap() = downtime;
+        if let Some(lifeline) = &*self.keeping.present.lock().unwrap() {
+            lifeline.cut();
+        }
+    }
+
+    /// Changes the configuration: the daemon is stopped in good order and started again.
+    pub fn configure(&self, services: &[&str]) {
+        *self.keeping.loaded.lock().unwrap() = configuration(services);
+        self.keeping.restart.notify_one();
+    }
+
+    /// X as it is at the start of most stories: `replicas` pods of `image`.
+    pub async fn with_x(&self, replicas: u32, image: &str) {
+        self.apply(X, replicas, image);
+        self.cluster.settle(Duration::from_secs(120)).await;
+    }
+
+    pub fn apply(&self, name: &str, replicas: u32, image: &str) {
+        self.note(&format!("apply {name} {image} x{replicas}"));
+        self.cluster
+            .apply(&deployment(NAMESPACE, name, replicas, image))
+            .unwrap();
+    }
+
+    pub fn set_image(&self, name: &str, image: &str) {
+        self.note(&format!("set image of {name} to {image}"));
+        self.cluster.set_image(NAMESPACE, name, image).unwrap();
+    }
+
+    pub fn scale(&self, name: &str, replicas: u32) {
+        self.note(&format!("scale {name} to {replicas}"));
+        self.cluster.scale(NAMESPACE, name, replicas).unwrap();
+    }
+
+    /// Un-pauses X, as `kubectl rollout resume` does.
+    pub fn resume(&self, name: &str) {
+        self.note(&format!("resume {name}"));
+        self.hands_in_it(Duration::from_secs(120));
+        self.cluster.set_paused(NAMESPACE, name, false).unwrap();
+    }
+
+    /// Deletes something, if it exists.
+    pub fn delete(&self, kind: Kind, name: &str) {
+        self.note(&format!("delete {} {name}", kind.plural()));
+        self.hands_in_it(Duration::from_secs(120));
+        let _ = self
+            .cluster
+            .delete(kind, NAMESPACE, name, Propagation::Background);
+    }
+
+    pub fn note(&self, what: &str) {
+        self.log.add(format!("USER {what}"));
+    }
+
+    /// The numbers of pods are somebody else's doing for a while.
+    pub fn hands_in_it(&self, time: Duration) {
+        let until = self.cluster.elapsed() + time;
+        let mut excuses = self.excuses.lock().unwrap();
+        excuses.by_hand_until = excuses.by_hand_until.max(until);
+    }
+
+    pub fn object(&self, kind: Kind, name: &str) -> Option<Object> {
+        self.cluster
+            .look(|now| now.get(kind, NAMESPACE, name).cloned())
+    }
+
+    pub fn state(&self, name: &str) -> Option<State> {
+        let object = self.object(Kind::PodTemplate, &format!("{name}-volery"))?;
+        serde_json::from_str(object.annotation("volery.dev/state")?).ok()
+    }
+
+    pub fn accepted(&self, name: &str) -> Option<String> {
+        self.object(Kind::PodTemplate, &format!("{name}-volery"))
+            .map(|object| object.image().to_owned())
+    }
+
+    /// Pods started so far, by image.
+    pub fn starts(&self) -> BTreeMap<String, usize> {
+        self.cluster.read_journal(|journal| {
+            let mut starts = BTreeMap::new();
+            for turn in journal.turns(NAMESPACE, Turn::Started) {
+                *starts.entry(turn.image.clone()).or_default() += 1;
+            }
+            starts
+        })
+    }
+
+    /// Waits until something holds.
+    pub async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
+        let mut seen = usize::MAX;
+        for _ in 0..60_000 {
+            let writes = self.cluster.read_journal(|journal| journal.writes.len());
+            if std::mem::replace(&mut seen, writes) != writes && holds(self) {
+                return;
+            }
+            if let Some(ended) = &*self.keeping.ended.lock().unwrap() {
+                self.fail(ended);
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
+        self.fail(&format!("it never came to: {what}"));
+    }
+
+    pub async fn until_registered(&self, name: &str) {
+        self.until("registered", |world| {
+            world
+                .state(name)
+                .is_some_and(|state| state.phase == Phase::AtRest)
+        })
+        .await;
+    }
+
+    /// Waits until the rollout checks its step with so many canary pods.
+    pub async fn until_step(&self, name: &str, canary: u32) {
+        self.until(&format!("step with {canary} canary pods"), |world| {
+            let state = world.state(name);
+            let at = state.is_some_and(|state| match state.phase {
+                Phase::Stepping { step, .. } | Phase::Finishing { step, .. } => {
+                    step.canary.0 == canary
+                }
+                _ => false,
+            });
+            let has = |role: &str, count: i64| {
+                let clone = world.object(Kind::Deployment, &format!("{name}{role}"));
+                clone.is_some_and(|clone| clone.replicas() == count && clone.status("availableReplicas") == count)
+            };
+            let wanted = world.object(Kind::Deployment, name).map_or(0, |x| x.replicas());
+            let canary = i64::from(canary);
+            at && has("-canary", canary) && has("-primary", wanted - canary)
+        })
+        .await;
+    }
+
+    /// Waits until this version is the accepted one and nothing is open.
+    pub async fn until_accepted(&self, name: &str, image: &str) {
+        self.until(&format!("{image} accepted"), |world| {
+            world.accepted(name).as_deref() == Some(image) && world.is_at_rest(name)
+        })
+        .await;
+    }
+
+    pub async fn until_rejected(&self, name: &str, image: &str) {
+        self.until(&format!("{image} rejected"), |world| {
+            let rejected = world.state(name).and_then(|state| state.rejected);
+            world.is_at_rest(name)
+                && rejected.is_some_and(|rejection| rejection.images == [image.to_owned()])
+        })
+        .await;
+    }
+
+    pub fn is_at_rest(&self, name: &str) -> bool {
+        self.state(name)
+            .is_some_and(|state| state.phase == Phase::AtRest)
+    }
+
+    /// How many writes the daemon has made, and when the last was.
+    pub fn writes(&self) -> (usize, Duration) {
+        self.cluster.read_journal(|journal| {
+            let count = journal.writes_by(AGENT).count();
+            let last = journal.writes.iter().rev().find(|write| write.agent == AGENT);
+            (count, last.map_or(Duration::ZERO, |write| write.at))
+        })
+    }
+
+    /// Nothing writes any more: the daemon comes to rest within `bound`, and stays there for hours (promise 6).
+    pub async fn until_stable(&self, bound: Duration) {
+        let begun = self.cluster.elapsed();
+        let quiet = Duration::from_secs(300);
+        loop {
+            let (_, last) = self.writes();
+            let since = self.cluster.elapsed().saturating_sub(last.max(begun));
+            if since >= quiet {
+                break;
+            }
+            if self.cluster.elapsed() > begun + bound {
+                self.fail("it does not come to rest");
+            }
+            sleep(quiet.saturating_sub(since).max(Duration::from_millis(1))).await;
+        }
+        let (before, _) = self.writes();
+        sleep(Duration::from_secs(2 * 3600)).await;
+        if self.writes().0 != before {
+            self.fail("the daemon went on writing");
+        }
+        if let Some(ended) = &*self.keeping.ended.lock().unwrap() {
+            self.fail(ended);
+        }
+        self.check_promises();
+    }
+
+    pub fn check_promises(&self) {
+        let violations = self.cluster.violations();
+        if !violations.is_empty() {
+            self.fail(&format!("promises broken:\n{}", violations.join("\n")));
+        }
+    }
+
+    /// At rest as it should be: X owns exactly one ReplicaSet, the accepted one, with all its pods; no clone is left.
+    pub fn check_at_rest(&self, name: &str, image: &str) {
+        let Some(original) = self.object(Kind::Deployment, name) else {
+            self.fail("X is gone")
+        };
+        let wanted = original.replicas();
+        let mut wrong = Vec::new();
+        if !self.is_at_rest(name) {
+            wrong.push(format!("it is in {:?}", self.state(name)));
+        }
+        if self.accepted(name).as_deref() != Some(image) {
+            wrong.push(format!("{:?} is accepted", self.accepted(name)));
+        }
+        if !original.is_set("/spec/paused") {
+            wrong.push("X is not paused".to_owned());
+        }
+        for clone in ["primary", "canary"] {
+            if self.object(Kind::Deployment, &format!("{name}-{clone}")).is_some() {
+                wrong.push(format!("the {clone} is left"));
+            }
+        }
+        let (owned, pods) = self.cluster.look(|now| {
+            let owned: Vec<Object> = now
+                .list(Kind::ReplicaSet, NAMESPACE)
+                .filter(|set| set.is_controlled_by(&original))
+                .cloned()
+                .collect();
+            let pods: Vec<(String, bool)> = now
+                .list(Kind::Pod, NAMESPACE)
+                .filter(|pod| pod.text("/metadata/labels/app") == name)
+                .map(|pod| (pod.image().to_owned(), pod.is_ready()))
+                .collect();
+            (owned, pods)
+        });
+        if owned.len() > 1 || (owned.is_empty() && wanted > 0) {
+            wrong.push(format!("X owns {} ReplicaSets", owned.len()));
+        }
+        if owned.iter().any(|set| set.image() != image) {
+            wrong.push(format!("X owns a ReplicaSet of {}", owned[0].image()));
+        }
+        let right = i64::try_from(pods.iter().filter(|pod| **pod == (image.to_owned(), true)).count()).unwrap();
+        if right != wanted || pods.len() != usize::try_from(wanted).unwrap() {
+            wrong.push(format!("{right} of {} pods are ready ones of {image}, R = {wanted}", pods.len()));
+        }
+        if !wrong.is_empty() {
+            self.fail(&format!("{name} is not at rest as it should be: {}", wrong.join("; ")));
+        }
+    }
+
+    /// Ends the test with everything that happened.
+    pub fn fail(&self, why: &str) -> ! {
+        panic!("{}\n{why}", timeline(&self.cluster, &self.log));
+    }
+}
+
+async fn keep(keeping: Arc<Keeping>) {
+    loop {
+        let options = ClientOptions {
+            lags: keeping.lags,
+            dies_with_write: keeping.deaths.lock().unwrap().pop_front(),
+            ..ClientOptions::of(AGENT)
+        };
+        let (client, lifeline) = keeping.cluster.client_with(options);
+        *keeping.present.lock().unwrap() = Some(lifeline.clone());
+        let loaded = keeping.loaded.lock().unwrap().clone();
+        let (end, lifetime) = watch::channel(Lifetime::Running);
+        let metrics: Arc<dyn Metrics> = keeping.gauges.clone();
+        let release_after = Duration::from_secs(60);
+        let mut daemon = tokio::spawn(async move {
+            daemon::run(&loaded, client, &metrics, release_after, lifetime).await
+        });
+        tokio::select! {
+            biased;
+            () = lifeline.cut_off() => {
+                daemon.abort();
+                let _ = daemon.await;
+                keeping.log.add("KILLED");
+            }
+            () = keeping.restart.notified() => {
+                end.send_replace(Lifetime::Ending);
+                let ended = daemon.await;
+                keeping.log.add(format!("STOPPED {ended:?}"));
+            }
+            ended = &mut daemon => {
+                *keeping.ended.lock().unwrap() = Some(format!("the daemon ended by itself: {ended:?}"));
+                return;
+            }
+        }
+        let downtime = *keeping.downtime.lock().unwrap();
+        sleep(downtime).await;
+    }
+}
