@@ -13,6 +13,7 @@ use crate::analysis::{CheckReport, Checker, Finding, Metrics, PodName, Query};
 use crate::cluster::{Cluster, ClusterError};
 use crate::config::{Service, display_duration};
 use crate::rollout::observation::Freshness;
+use crate::rollout::plan::Attention;
 use crate::rollout::{Action, Desired, Event, Next, Observation, Plan, Status, decide, judge};
 
 /// The pause after a first failed request; it doubles with each further one.
@@ -97,7 +98,9 @@ impl ServiceTask {
                 None => std::future::pending().await,
             }
         };
+        // In this order: the same seed is to give the same simulation, and a finished check is judged first.
         tokio::select! {
+            biased;
             report = check => {
                 self.check = None;
                 // A check that panicked has said nothing.
@@ -106,9 +109,9 @@ impl ServiceTask {
                     CheckReport { findings: vec![Finding::Unavailable { text }] }
                 }));
             }
+            _ = self.lifetime.changed() => {}
             () = self.changed.notified() => {}
             () = tokio::time::sleep(time) => {}
-            _ = self.lifetime.changed() => {}
         }
     }
 
@@ -199,7 +202,7 @@ impl ServiceTask {
             if matches!(action, Action::WriteState { .. }) {
                 self.stopwatch.decided(moment);
             }
-            debug!("{}: {action:?}", self.service.name);
+            debug!(service = %self.service.name, "{action:?}");
             self.cluster
                 .perform(&self.service.namespace, original, action)
                 .await?;
@@ -209,7 +212,7 @@ impl ServiceTask {
 
     /// The view was behind: see anew before deciding again (case K51: a conflict is no failure).
     async fn stale(&mut self, error: &ClusterError) -> Rest {
-        debug!("{}: {error}", self.service.name);
+        debug!(service = %self.service.name, "{error}");
         let (namespace, deployment) = (&self.service.namespace, &self.service.deployment);
         if let Err(error) = self.cluster.look_live(namespace, deployment).await {
             return self.failed(&error);
@@ -221,8 +224,8 @@ impl ServiceTask {
         let pause = self.pause();
         self.told.trouble(&error.to_string());
         debug!(
-            "{}: trying again in {}",
-            self.service.name,
+            service = %self.service.name,
+            "trying again in {}",
             display_duration(pause)
         );
         Rest::AtMost(pause)
@@ -269,7 +272,7 @@ impl Told {
     /// One line per thing that happened.
     fn event(&mut self, event: &Event) {
         self.trouble.clear();
-        info!("{}: {event}", self.service);
+        self.say(event.attention(), &event.to_string());
     }
 
     /// One line per change of what the service is doing.
@@ -277,11 +280,7 @@ impl Told {
         self.trouble.clear();
         let text = status.to_string();
         if text != self.status {
-            if matches!(status, Status::Blocked(_)) {
-                warn!("{}: {text}", self.service);
-            } else {
-                info!("{}: {text}", self.service);
-            }
+            self.say(status.attention(), &text);
             self.status = text;
         }
     }
@@ -289,8 +288,16 @@ impl Told {
     /// One line per new trouble, however often it is met.
     fn trouble(&mut self, text: &str) {
         if text != self.trouble {
-            warn!("{}: {text}; trying again", self.service);
+            warn!(service = self.service, "{text}; trying again");
             text.clone_into(&mut self.trouble);
+        }
+    }
+
+    fn say(&self, attention: Attention, text: &str) {
+        match attention {
+            Attention::Wanted => warn!(service = self.service, "{text}"),
+            Attention::Routine => info!(service = self.service, "{text}"),
+            Attention::Detail => debug!(service = self.service, "{text}"),
         }
     }
 }

@@ -184,6 +184,17 @@ pub enum Blocked {
     },
 }
 
+/// How much a line wants to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attention {
+    /// A person should look at it.
+    Wanted,
+    /// The ordinary course of things.
+    Routine,
+    /// Of interest only to who looks into it.
+    Detail,
+}
+
 /// The images of a template, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Images(pub Vec<String>);
@@ -298,6 +309,58 @@ pub enum Event {
         /// How many older ReplicaSets it got back.
         history: usize,
     },
+}
+
+impl Status {
+    /// How much its line wants to be read.
+    pub fn attention(&self) -> Attention {
+        match self {
+            Self::Rejected(_) | Self::Blocked(_) => Attention::Wanted,
+            Self::Missing { .. }
+            | Self::Going
+            | Self::Unsettled { .. }
+            | Self::Registering
+            | Self::AtRest { .. }
+            | Self::CandidateWaits { .. }
+            | Self::Opening
+            | Self::Raising { .. }
+            | Self::Settling { .. }
+            | Self::WarmingUp { .. }
+            | Self::Checking { .. }
+            | Self::Sleeping { .. }
+            | Self::HandingOver
+            | Self::Closing { .. }
+            | Self::Releasing
+            | Self::Released => Attention::Routine,
+        }
+    }
+}
+
+impl Event {
+    /// How much its line wants to be read.
+    pub fn attention(&self) -> Attention {
+        match self {
+            Self::CheckFailed { .. }
+            | Self::CheckInconclusive { .. }
+            | Self::Failed { .. }
+            | Self::Repaused { .. }
+            | Self::Removed { .. }
+            | Self::AcceptedByHand { .. }
+            | Self::Restored { .. }
+            | Self::Ended {
+                outcome: Outcome::Interrupted { .. },
+            } => Attention::Wanted,
+            Self::Registered { .. }
+            | Self::Candidate { .. }
+            | Self::CheckConclusive { .. }
+            | Self::Trusted { .. }
+            | Self::Ended { .. }
+            | Self::Promoted { .. }
+            | Self::Released { .. } => Attention::Routine,
+            // The status that follows says so with its reason.
+            Self::Closed { .. } => Attention::Detail,
+        }
+    }
 }
 
 impl fmt::Display for Images {
