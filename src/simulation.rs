@@ -92,7 +92,8 @@ impl Arguments {
         };
         let bad = self.bad.iter().cloned().flat_map(Bad::deeds);
         let outages = self.prometheus_down.iter().cloned().flat_map(Outage::deeds);
-        scenario.deeds.extend(bad.chain(outages));
+        // A version is bad before it is applied.
+        scenario.deeds.splice(0..0, bad.chain(outages));
         for pair in self.at.chunks(2) {
             if let [when, what] = pair {
                 scenario.deeds.push(Deed {

@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
-use tracing::{debug, info, warn};
+use tracing::debug;
 
+use super::Lifetime;
 use super::clock::{self, Stopwatch};
-use super::{Lifetime, Told};
+use super::told::Told;
 use crate::analysis::{CheckReport, Checker, Finding, Metrics, PodName, Query};
 use crate::cluster::{Cluster, ClusterError};
 use crate::config::{Service, display_duration};
 use crate::rollout::observation::Freshness;
-use crate::rollout::plan::Attention;
-use crate::rollout::{Action, Desired, Event, Next, Observation, Plan, Status, decide, judge};
+use crate::rollout::{Action, Desired, Next, Observation, Plan, decide, judge};
 
 /// The pause after a first failed request; it doubles with each further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -158,7 +158,7 @@ impl ServiceTask {
                 Rest::None
             }
             Next::Check(pods) => {
-                self.told.status(&status);
+                self.told.status(&status, moment);
                 if self.check.is_none() {
                     self.begin_check(pods);
                 }
@@ -168,7 +168,7 @@ impl ServiceTask {
             // A live look that asks for a live look again has seen something change under it.
             Next::LookLive => Rest::AtMost(FIRST_PAUSE),
             Next::Wait(time) => {
-                self.told.status(&status);
+                self.told.status(&status, moment);
                 self.failures = 0;
                 Rest::AtMost(time.unwrap_or(Duration::MAX))
             }
@@ -256,48 +256,6 @@ impl ServiceTask {
     fn drop_check(&mut self) {
         if let Some(check) = self.check.take() {
             check.abort();
-        }
-    }
-}
-
-impl Told {
-    fn new(service: String) -> Self {
-        Self {
-            service,
-            status: String::new(),
-            trouble: String::new(),
-        }
-    }
-
-    /// One line per thing that happened.
-    fn event(&mut self, event: &Event) {
-        self.trouble.clear();
-        self.say(event.attention(), &event.to_string());
-    }
-
-    /// One line per change of what the service is doing.
-    fn status(&mut self, status: &Status) {
-        self.trouble.clear();
-        let text = status.to_string();
-        if text != self.status {
-            self.say(status.attention(), &text);
-            self.status = text;
-        }
-    }
-
-    /// One line per new trouble, however often it is met.
-    fn trouble(&mut self, text: &str) {
-        if text != self.trouble {
-            warn!(service = self.service, "{text}; trying again");
-            text.clone_into(&mut self.trouble);
-        }
-    }
-
-    fn say(&self, attention: Attention, text: &str) {
-        match attention {
-            Attention::Wanted => warn!(service = self.service, "{text}"),
-            Attention::Routine => info!(service = self.service, "{text}"),
-            Attention::Detail => debug!(service = self.service, "{text}"),
         }
     }
 }

@@ -28,6 +28,9 @@ pub const AGENT: &str = "volery";
 /// When the new version is applied: after so long at rest, on the full hour that a log is easy to read by.
 pub const APPLIED_AFTER: Duration = Duration::from_secs(3600);
 
+/// How long before that the daemon starts.
+const REGISTERED_BEFORE: Duration = Duration::from_secs(60);
+
 /// How often is looked at what goes on.
 const GLANCE: Duration = Duration::from_secs(1);
 
@@ -87,7 +90,7 @@ pub enum PlayError {
 
 impl From<Refusal> for PlayError {
     fn from(refusal: Refusal) -> Self {
-        Self::Refused(format!("{refusal:?}"))
+        Self::Refused(format!("{} ({})", refusal.message, refusal.reason))
     }
 }
 
@@ -178,6 +181,10 @@ struct Play<'a> {
     start_at: Option<Duration>,
     /// What was accepted, one after the other.
     accepted: Vec<String>,
+    /// When something was done to the cluster last.
+    disturbed: Duration,
+    /// The smallest and the largest R so far.
+    wanted: (u64, u64),
 }
 
 impl<'a> Play<'a> {
@@ -234,6 +241,8 @@ impl<'a> Play<'a> {
             daemon: None,
             start_at: None,
             accepted: Vec::new(),
+            disturbed: Duration::ZERO,
+            wanted: (scenario.replicas.into(), scenario.replicas.into()),
         })
     }
 
@@ -259,9 +268,9 @@ impl<'a> Play<'a> {
         self.start_at = None;
     }
 
-    /// Until the service has been at rest for an hour.
+    /// The daemon starts a minute before the new version is applied, when all pods have been ready for long.
     async fn register(&mut self) -> Result<(), PlayError> {
-        self.cluster.settle(Duration::from_secs(1800)).await;
+        sleep(APPLIED_AFTER - REGISTERED_BEFORE).await;
         self.start_daemon();
         sleep(APPLIED_AFTER.saturating_sub(self.cluster.elapsed())).await;
         match self.state() {
@@ -284,10 +293,12 @@ impl<'a> Play<'a> {
             deeds = later;
             for deed in due {
                 self.do_it(deed.what, tell).await?;
+                self.disturbed = self.now();
             }
             if self.start_at.is_some_and(|at| at <= now) {
                 tell("the daemon is started again");
                 self.start_daemon();
+                self.disturbed = now;
             }
             self.note_accepted();
             if let Some(daemon) = self.daemon.take_if(|daemon| daemon.task.is_finished()) {
@@ -351,6 +362,8 @@ impl<'a> Play<'a> {
                     "kubectl -n {namespace} scale deploy/{worker} --replicas={replicas}"
                 ));
                 self.cluster.scale(namespace, worker, replicas)?;
+                let (least, most) = self.wanted;
+                self.wanted = (least.min(replicas.into()), most.max(replicas.into()));
             }
             What::Resume => {
                 tell(&format!(
@@ -469,23 +482,37 @@ impl<'a> Play<'a> {
     }
 
     fn is_over(&self) -> bool {
-        let quiet = self.now().saturating_sub(self.last_write());
-        if self.now() < QUIET || quiet < QUIET {
+        let last = self.last_write().max(self.disturbed);
+        let quiet = self.now().saturating_sub(last);
+        if quiet < QUIET {
             return false;
         }
         match self.state() {
+            // Not until it was waited for the service to come back into the file.
             None => true,
+            Some(_) if self.leaves() && quiet < RELEASE_AFTER + QUIET => false,
             Some(state) if state.phase == Phase::AtRest => true,
             Some(_) => {
                 let service = self.service;
-                let expected = service.abort
-                    + service.start_delay
-                    + service.check_interval
-                    + service.max_step_duration
-                    + service.inconclusive_timeout;
-                quiet > expected + PATIENCE
+                let expected = [
+                    service.abort,
+                    service.start_delay,
+                    service.check_interval,
+                    service.max_step_duration,
+                    service.inconclusive_timeout,
+                ];
+                quiet
+                    > expected
+                        .iter()
+                        .copied()
+                        .fold(PATIENCE, Duration::saturating_add)
             }
         }
+    }
+
+    /// Whether the service is no longer in the file.
+    fn leaves(&self) -> bool {
+        !self.loaded.config.services.contains_key(&self.service.name)
     }
 
     fn ending(&self) -> Ending {
@@ -528,15 +555,12 @@ impl<'a> Play<'a> {
                 })
             })
         };
-        let wanted = self
-            .object(Kind::Deployment, &self.service.deployment, Object::replicas)
-            .unwrap_or_default();
         let summary = Summary {
             ending: self.ending(),
             asked_for: self.asked_for(),
             accepted: self.accepted.last().cloned().unwrap_or_default(),
             took: self.last_write(),
-            wanted: u64::try_from(wanted).unwrap_or_default(),
+            wanted: self.wanted,
             starts,
             most_alive: counts().map(|(alive, _)| alive).max().unwrap_or_default(),
             least_available: counts().map(|(_, ready)| ready).min().unwrap_or_default(),

@@ -36,8 +36,8 @@ pub struct Summary {
     pub accepted: String,
     /// Until the last write of the daemon.
     pub took: Duration,
-    /// R at the end.
-    pub wanted: u64,
+    /// The smallest and the largest R.
+    pub wanted: (u64, u64),
     /// Pods started, by image.
     pub starts: BTreeMap<String, usize>,
     /// The most pods that were alive at any time.
@@ -61,7 +61,8 @@ impl Summary {
             "asked_for": self.asked_for,
             "accepted": self.accepted,
             "duration_seconds": self.took.as_secs(),
-            "replicas": self.wanted,
+            "replicas_min": self.wanted.0,
+            "replicas_max": self.wanted.1,
             "pod_starts": self.starts,
             "peak_pods": self.most_alive,
             "least_available": self.least_available,
@@ -108,19 +109,16 @@ impl fmt::Display for Summary {
         } else {
             format!("{} ({})", self.pod_starts(), versions.join(", "))
         };
+        let wanted = match self.wanted {
+            (least, most) if least == most => format!("{most} wanted"),
+            (least, most) => format!("{least} to {most} wanted"),
+        };
+        let (most, least) = (self.most_alive, self.least_available);
         writeln!(f, "result         {result}")?;
         writeln!(f, "duration       {took}")?;
         writeln!(f, "pod starts     {starts}")?;
-        writeln!(
-            f,
-            "peak pods      {} of {} wanted",
-            self.most_alive, self.wanted
-        )?;
-        writeln!(
-            f,
-            "min available  {} of {} wanted",
-            self.least_available, self.wanted
-        )?;
+        writeln!(f, "peak pods      {most} ({wanted})")?;
+        writeln!(f, "min available  {least} ({wanted})")?;
         write!(f, "queries        {} to Prometheus", self.queries)
     }
 }
