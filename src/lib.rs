@@ -7,3 +7,4 @@ pub mod config;
 pub mod daemon;
 pub mod rollout;
 pub mod simulate;
+pub mod telemetry;

@@ -1,11 +1,13 @@
 //! The `volery` command.
 
+mod simulation;
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tracing::{error, warn};
@@ -13,6 +15,7 @@ use volery::analysis::{Metrics, NoMetrics, Prometheus};
 use volery::chain::chain;
 use volery::config::{ConfigError, Loaded, parse_duration};
 use volery::daemon::{self, Lifetime};
+use volery::telemetry::log;
 
 /// Progressive rollouts for queue workers: plain Deployments, a few pods at a time, judged by Prometheus.
 #[derive(Parser)]
@@ -34,27 +37,53 @@ enum Command {
         /// How long a registered service must have been absent from a valid file before it is given back.
         #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = parse_duration)]
         release_after: Duration,
-        /// What is logged: error, warn, info, debug, trace, or a filter such as `info,volery=debug`.
-        #[arg(long, value_name = "LEVEL", env = "VOLERY_LOG", default_value = "info")]
-        log: String,
+        #[command(flatten)]
+        log: LogArguments,
     },
+    /// Play a rollout of a configured service on a simulated cluster, in virtual time: no cluster, hours in a second.
+    Simulate(Box<simulation::Arguments>),
+}
+
+/// What is logged, and how.
+#[derive(Args)]
+struct LogArguments {
+    /// What is logged: error, warn, info, debug, trace, or a filter such as `info,volery=debug`.
+    #[arg(
+        id = "log",
+        long = "log",
+        value_name = "LEVEL",
+        env = "VOLERY_LOG",
+        default_value = "info"
+    )]
+    filter: String,
+    /// How lines are written; text has colours on a terminal unless NO_COLOR is set.
+    #[arg(
+        id = "log_format",
+        long = "log-format",
+        value_name = "FORMAT",
+        env = "VOLERY_LOG_FORMAT",
+        default_value = "text"
+    )]
+    format: log::Format,
 }
 
 /// How often a file that cannot be used at all is read again.
 const RELOAD_PAUSE: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
-    let Command::Run {
-        config,
-        release_after,
-        log,
-    } = Arguments::parse().command;
-    if let Err(error) = tracing_subscriber::fmt()
-        .with_target(false)
-        .with_env_filter(tracing_subscriber::EnvFilter::new(&log))
-        .try_init()
-    {
-        return fail(&anyhow::anyhow!("the log cannot be set up: {error}"));
+    match Arguments::parse().command {
+        Command::Run {
+            config,
+            release_after,
+            log,
+        } => run_forever(&config, release_after, &log),
+        Command::Simulate(arguments) => simulation::main(&arguments),
+    }
+}
+
+fn run_forever(config: &Path, release_after: Duration, log: &LogArguments) -> ExitCode {
+    if let Err(error) = log::install(log.format, &log.filter, log::wall_clock()) {
+        return complain(&chain(&error));
     }
     // The only provider there is; a second installation would be refused, and there is none.
     let _ = rustls::crypto::ring::default_provider().install_default();
@@ -68,7 +97,7 @@ fn main() -> ExitCode {
             return fail(&anyhow::Error::new(error).context("the runtime cannot be started"));
         }
     };
-    match runtime.block_on(run(&config, release_after)) {
+    match runtime.block_on(run(config, release_after)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error),
     }
@@ -77,6 +106,14 @@ fn main() -> ExitCode {
 fn fail(failure: &anyhow::Error) -> ExitCode {
     error!("{}", chain(failure.as_ref()));
     ExitCode::FAILURE
+}
+
+/// Says what keeps a command from being carried out at all: exit code 2, as for arguments that are none.
+fn complain(problem: &str) -> ExitCode {
+    use std::io::Write as _;
+    // Nobody is left to be told when stderr is closed.
+    let _ = writeln!(std::io::stderr(), "error: {problem}");
+    ExitCode::from(2)
 }
 
 async fn run(file: &Path, release_after: Duration) -> anyhow::Result<()> {

@@ -2,6 +2,7 @@
 
 mod clock;
 mod service;
+mod told;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,13 +28,6 @@ pub enum Lifetime {
     Running,
     /// It ends: every task finishes the write in hand and returns.
     Ending,
-}
-
-/// What a service's log has said last, so that it says it once.
-struct Told {
-    service: String,
-    status: String,
-    trouble: String,
 }
 
 /// Why the daemon ends by itself.
@@ -69,8 +63,9 @@ pub async fn run(
         .values()
         .map(|service| service.namespace.clone())
         .collect();
+    let plural = if config.services.len() == 1 { "" } else { "s" };
     info!(
-        "watching {} services in {}",
+        "watching {} service{plural} in {}",
         config.services.len(),
         list(&namespaces)
     );

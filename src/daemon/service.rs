@@ -5,15 +5,16 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
-use tracing::{debug, info, warn};
+use tracing::debug;
 
+use super::Lifetime;
 use super::clock::{self, Stopwatch};
-use super::{Lifetime, Told};
+use super::told::Told;
 use crate::analysis::{CheckReport, Checker, Finding, Metrics, PodName, Query};
 use crate::cluster::{Cluster, ClusterError};
 use crate::config::{Service, display_duration};
 use crate::rollout::observation::Freshness;
-use crate::rollout::{Action, Desired, Event, Next, Observation, Plan, Status, decide, judge};
+use crate::rollout::{Action, Desired, Next, Observation, Plan, decide, judge};
 
 /// The pause after a first failed request; it doubles with each further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -97,8 +98,8 @@ impl ServiceTask {
                 None => std::future::pending().await,
             }
         };
+        // In this order: the same seed is to give the same simulation, and a finished check is judged first.
         tokio::select! {
-            // In this order, so that a simulation takes the same way each time.
             biased;
             report = check => {
                 self.check = None;
@@ -108,9 +109,9 @@ impl ServiceTask {
                     CheckReport { findings: vec![Finding::Unavailable { text }] }
                 }));
             }
+            _ = self.lifetime.changed() => {}
             () = self.changed.notified() => {}
             () = tokio::time::sleep(time) => {}
-            _ = self.lifetime.changed() => {}
         }
     }
 
@@ -157,7 +158,7 @@ impl ServiceTask {
                 Rest::None
             }
             Next::Check(pods) => {
-                self.told.status(&status);
+                self.told.status(&status, moment);
                 if self.check.is_none() {
                     self.begin_check(pods);
                 }
@@ -167,7 +168,7 @@ impl ServiceTask {
             // A live look that asks for a live look again has seen something change under it.
             Next::LookLive => Rest::AtMost(FIRST_PAUSE),
             Next::Wait(time) => {
-                self.told.status(&status);
+                self.told.status(&status, moment);
                 self.failures = 0;
                 Rest::AtMost(time.unwrap_or(Duration::MAX))
             }
@@ -201,7 +202,7 @@ impl ServiceTask {
             if matches!(action, Action::WriteState { .. }) {
                 self.stopwatch.decided(moment);
             }
-            debug!("{}: {action:?}", self.service.name);
+            debug!(service = %self.service.name, "{action:?}");
             self.cluster
                 .perform(&self.service.namespace, original, action)
                 .await?;
@@ -211,7 +212,7 @@ impl ServiceTask {
 
     /// The view was behind: see anew before deciding again (case K51: a conflict is no failure).
     async fn stale(&mut self, error: &ClusterError) -> Rest {
-        debug!("{}: {error}", self.service.name);
+        debug!(service = %self.service.name, "{error}");
         let (namespace, deployment) = (&self.service.namespace, &self.service.deployment);
         if let Err(error) = self.cluster.look_live(namespace, deployment).await {
             return self.failed(&error);
@@ -223,8 +224,8 @@ impl ServiceTask {
         let pause = self.pause();
         self.told.trouble(&error.to_string());
         debug!(
-            "{}: trying again in {}",
-            self.service.name,
+            service = %self.service.name,
+            "trying again in {}",
             display_duration(pause)
         );
         Rest::AtMost(pause)
@@ -255,44 +256,6 @@ impl ServiceTask {
     fn drop_check(&mut self) {
         if let Some(check) = self.check.take() {
             check.abort();
-        }
-    }
-}
-
-impl Told {
-    fn new(service: String) -> Self {
-        Self {
-            service,
-            status: String::new(),
-            trouble: String::new(),
-        }
-    }
-
-    /// One line per thing that happened.
-    fn event(&mut self, event: &Event) {
-        self.trouble.clear();
-        info!("{}: {event}", self.service);
-    }
-
-    /// One line per change of what the service is doing.
-    fn status(&mut self, status: &Status) {
-        self.trouble.clear();
-        let text = status.to_string();
-        if text != self.status {
-            if matches!(status, Status::Blocked(_)) {
-                warn!("{}: {text}", self.service);
-            } else {
-                info!("{}: {text}", self.service);
-            }
-            self.status = text;
-        }
-    }
-
-    /// One line per new trouble, however often it is met.
-    fn trouble(&mut self, text: &str) {
-        if text != self.trouble {
-            warn!("{}: {text}; trying again", self.service);
-            text.clone_into(&mut self.trouble);
         }
     }
 }

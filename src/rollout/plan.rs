@@ -64,7 +64,18 @@ pub enum Status {
         images: Images,
     },
     /// X's template is the one that failed.
-    Rejected(Box<Rejection>),
+    Rejected {
+        /// What failed, and why.
+        rejection: Box<Rejection>,
+        /// R.
+        replicas: Replicas,
+        /// The accepted version.
+        images: Images,
+        /// X's namespace.
+        namespace: String,
+        /// X's name.
+        deployment: String,
+    },
     /// R = 0: the candidate waits (case K30).
     CandidateWaits {
         /// The candidate.
@@ -184,6 +195,19 @@ pub enum Blocked {
     },
 }
 
+/// How much a line wants to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attention {
+    /// A person should look at it.
+    Wanted,
+    /// The ordinary course of things.
+    Routine,
+    /// A moment between two others, worth a line only when it lasts.
+    Passing,
+    /// Of interest only to who looks into it.
+    Detail,
+}
+
 /// The images of a template, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Images(pub Vec<String>);
@@ -300,6 +324,75 @@ pub enum Event {
     },
 }
 
+impl Status {
+    /// How much its line wants to be read.
+    pub fn attention(&self) -> Attention {
+        match self {
+            Self::Rejected { .. } | Self::Blocked(_) => Attention::Wanted,
+            Self::Missing { .. }
+            | Self::Unsettled { .. }
+            | Self::AtRest { .. }
+            | Self::CandidateWaits { .. }
+            | Self::Raising { .. }
+            | Self::WarmingUp { .. }
+            | Self::Checking { .. }
+            | Self::Sleeping { .. }
+            | Self::Released => Attention::Routine,
+            Self::Going
+            | Self::Registering
+            | Self::Opening
+            | Self::Settling { .. }
+            | Self::HandingOver
+            | Self::Closing { .. }
+            | Self::Releasing => Attention::Passing,
+        }
+    }
+
+    /// Whether a person who has read the line of `told` learns nothing from this one.
+    pub fn repeats(&self, told: &Self) -> bool {
+        let starting = |status: &Self| {
+            matches!(
+                status,
+                Self::Unsettled {
+                    reason: Unsettled::Unavailable { .. }
+                }
+            )
+        };
+        self == told || (starting(self) && starting(told))
+    }
+}
+
+impl Event {
+    /// How much its line wants to be read.
+    pub fn attention(&self) -> Attention {
+        match self {
+            // The line of the failure that follows says it all.
+            Self::CheckFailed {
+                failed, allowed, ..
+            } if failed >= allowed => Attention::Detail,
+            Self::CheckFailed { .. }
+            | Self::CheckInconclusive { .. }
+            | Self::Failed { .. }
+            | Self::Repaused { .. }
+            | Self::Removed { .. }
+            | Self::AcceptedByHand { .. }
+            | Self::Restored { .. }
+            | Self::Ended {
+                outcome: Outcome::Interrupted { .. },
+            } => Attention::Wanted,
+            Self::Registered { .. }
+            | Self::Candidate { .. }
+            | Self::CheckConclusive { .. }
+            | Self::Trusted { .. }
+            | Self::Ended { .. }
+            | Self::Promoted { .. }
+            | Self::Released { .. } => Attention::Routine,
+            // The status that follows says so with its reason.
+            Self::Closed { .. } => Attention::Detail,
+        }
+    }
+}
+
 impl fmt::Display for Images {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.join(", "))
@@ -335,22 +428,30 @@ impl fmt::Display for Status {
             Self::Missing { deployment } => {
                 write!(
                     f,
-                    "waiting: there is no Deployment {deployment}; it is registered when it appears"
+                    "waiting: there is no Deployment {deployment}; it is registered as soon as there is"
                 )
             }
             Self::Going => f.write_str(
-                "waiting: the Deployment, or what belonged to an earlier one, is being deleted",
+                "waiting: it, or what belonged to an earlier Deployment of this name, is being deleted",
             ),
             Self::Unsettled { reason } => write!(f, "waiting to be registered: {reason}"),
             Self::Registering => {
-                f.write_str("registering: pausing the Deployment, no pod is touched")
+                f.write_str("registering: being paused, no pod is touched")
             }
             Self::AtRest { replicas, images } => {
                 write!(f, "at rest: {replicas} replicas of {images}")
             }
-            Self::Rejected(rejection) => write!(
+            Self::Rejected {
+                rejection,
+                replicas,
+                images,
+                namespace,
+                deployment,
+            } => write!(
                 f,
-                "rejected: {} failed ({}); the accepted version runs on; a new template is rolled out as usual",
+                "rejected: {} failed ({}); {deployment} runs {replicas} replicas of {images}, none of the rejected one, \
+                 which is not tried again; next: deploy a fix, it is rolled out as usual; \
+                 to look: kubectl -n {namespace} get deploy {deployment} -o wide",
                 Images(rejection.images.clone()),
                 rejection.failure
             ),
@@ -361,7 +462,7 @@ impl fmt::Display for Status {
                 )
             }
             Self::Opening => {
-                f.write_str("opening: handing the running pods over to the primary, none restarts")
+                f.write_str("opening: handing the running pods over to the primary; none restarts")
             }
             Self::Raising { at, counts, abort } => write!(
                 f,
@@ -395,9 +496,12 @@ impl fmt::Display for Status {
                 display_duration(*duration),
                 display_duration(*interval)
             ),
-            Self::Sleeping { at } => write!(f, "{at}: no replicas wanted, going on when there are"),
+            Self::Sleeping { at } => write!(
+                f,
+                "{at}: 0 replicas wanted, so nothing runs; the step goes on when there are some"
+            ),
             Self::HandingOver => {
-                f.write_str("promoting: handing the new version's pods over, none restarts")
+                f.write_str("promoting: handing the new version's pods over; none restarts")
             }
             Self::Closing { outcome } => match outcome {
                 Outcome::Promoted => f.write_str("promoted: removing the clones"),
@@ -467,18 +571,30 @@ impl fmt::Display for Event {
                 replicas,
                 steps,
                 breakpoint,
-            } => write!(
-                f,
-                "rollout {rollout}: new template, {steps} checked steps to {breakpoint} of {replicas}, then the rest; \
-                 every pod is replaced once\n{diff}"
-            ),
+            } => {
+                let plural = if *steps == 1 { "" } else { "s" };
+                write!(
+                    f,
+                    "rollout {rollout}: new template, {steps} checked step{plural} to {breakpoint} of {replicas}"
+                )?;
+                let rest = replicas.saturating_sub(*breakpoint);
+                if rest > Replicas::ZERO {
+                    write!(f, ", then the other {rest} without checks")?;
+                }
+                write!(f, "; each pod is replaced once\n{diff}")
+            }
             Self::CheckFailed {
                 at,
                 failed,
                 allowed,
                 evidence,
             } => {
-                write!(f, "{at}: check failed ({failed} of {allowed}): {evidence}")
+                write!(f, "{at}: check failed ({failed} of {allowed}): {evidence}")?;
+                let left = allowed.saturating_sub(*failed);
+                match left {
+                    0 => Ok(()),
+                    left => write!(f, "; {left} more in this step and it is rolled back"),
+                }
             }
             Self::CheckInconclusive {
                 at,
@@ -486,7 +602,7 @@ impl fmt::Display for Event {
                 evidence,
             } => write!(
                 f,
-                "{at}: check inconclusive: {evidence}; asking again, rolling back after {} without an answer",
+                "{at}: check inconclusive: {evidence}; neither good nor bad, asking again; rolled back after {} without an answer",
                 display_duration(*limit)
             ),
             Self::CheckConclusive { at } => write!(f, "{at}: checks pass again"),
@@ -508,12 +624,14 @@ impl fmt::Display for Event {
                 Outcome::Promoted => f.write_str("promoted"),
                 Outcome::RolledBack => f.write_str("rolled back"),
                 Outcome::Cancelled => {
-                    f.write_str("cancelled: the Deployment is back at the accepted template")
+                    f.write_str("cancelled: the accepted template is wanted again; canary to 0, accepted version to full strength")
                 }
                 Outcome::Superseded => {
-                    f.write_str("superseded: a newer template came, starting again with it")
+                    f.write_str("superseded: a newer template is wanted; canary to 0, accepted version to full strength, then the newer one from step 1")
                 }
-                Outcome::Released => f.write_str("ended: the service leaves the configuration"),
+                Outcome::Released => f.write_str(
+                    "ended: the service leaves the configuration; canary to 0, accepted version to full strength",
+                ),
                 Outcome::Interrupted { what } => write!(f, "interrupted: {what}; starting again"),
             },
             Self::Promoted {
@@ -533,19 +651,20 @@ impl fmt::Display for Event {
             }
             Self::Repaused { deployment } => write!(
                 f,
-                "{deployment} was un-paused; paused again: a registered Deployment is rolled out by Volery, not by itself"
+                "{deployment} was un-paused, by a hand or a manifest; paused again and nothing is rolled out past Volery; \
+                 take `paused: false` out of the manifest; to roll out without Volery, remove the service from its configuration first"
             ),
             Self::Removed { replica_sets } => {
                 write!(
                     f,
-                    "removed what was started past Volery: {}",
+                    "removed what was started meanwhile and nobody checked: ReplicaSet {} with its pods",
                     replica_sets.join(", ")
                 )
             }
             Self::AcceptedByHand { images } => {
                 write!(
                     f,
-                    "{images} was rolled out by hand and carries the load: taken as the accepted version"
+                    "{images} was rolled out by hand and carries the load: it is the accepted version now, unchecked"
                 )
             }
             Self::Restored { images } => write!(

@@ -64,7 +64,13 @@ pub(super) fn decide(pass: &Pass<'_>) -> Plan {
         return Plan::wait(status);
     }
     if let Some(rejection) = pass.state.rejected.as_ref().filter(|_| is_rejected(pass)) {
-        return Plan::wait(Status::Rejected(Box::new(rejection.clone())));
+        return Plan::wait(Status::Rejected {
+            rejection: Box::new(rejection.clone()),
+            replicas: pass.wanted(),
+            images: accepted,
+            namespace: pass.service.namespace.clone(),
+            deployment: original.name.clone(),
+        });
     }
     if pass.wanted() == Replicas::ZERO {
         return Plan::wait(Status::CandidateWaits {

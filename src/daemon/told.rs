@@ -1,0 +1,83 @@
+//! What a service's log says: each thing once.
+
+use std::time::Duration;
+
+use tracing::{debug, info, warn};
+
+use super::clock::Instant;
+use crate::rollout::plan::Attention;
+use crate::rollout::{Event, Status};
+
+/// A passing moment that lasts this long is worth a line.
+const LINGERING: Duration = Duration::from_secs(10);
+
+/// What the log of one service has said last.
+pub(super) struct Told {
+    service: String,
+    /// What the service is doing, since when.
+    current: Option<(Status, Instant)>,
+    /// The last status that was said.
+    said: Option<Status>,
+    trouble: String,
+}
+
+impl Told {
+    pub fn new(service: String) -> Self {
+        Self {
+            service,
+            current: None,
+            said: None,
+            trouble: String::new(),
+        }
+    }
+
+    /// One line per thing that happened.
+    pub fn event(&mut self, event: &Event) {
+        self.trouble.clear();
+        self.say(event.attention(), &event.to_string());
+    }
+
+    /// One line per change of what the service is doing.
+    pub fn status(&mut self, status: &Status, now: Instant) {
+        self.trouble.clear();
+        let since = match &self.current {
+            Some((current, since)) if current == status => *since,
+            Some(_) | None => {
+                self.current = Some((status.clone(), now));
+                now
+            }
+        };
+        if self.said.as_ref().is_some_and(|said| status.repeats(said)) {
+            return;
+        }
+        let attention = match status.attention() {
+            Attention::Passing if now.saturating_duration_since(since) >= LINGERING => {
+                Attention::Routine
+            }
+            attention @ (Attention::Wanted
+            | Attention::Routine
+            | Attention::Passing
+            | Attention::Detail) => attention,
+        };
+        if attention != Attention::Passing {
+            self.say(attention, &status.to_string());
+            self.said = Some(status.clone());
+        }
+    }
+
+    /// One line per new trouble, however often it is met.
+    pub fn trouble(&mut self, text: &str) {
+        if text != self.trouble {
+            warn!(service = self.service, "{text}; trying again");
+            text.clone_into(&mut self.trouble);
+        }
+    }
+
+    fn say(&self, attention: Attention, text: &str) {
+        match attention {
+            Attention::Wanted => warn!(service = self.service, "{text}"),
+            Attention::Routine => info!(service = self.service, "{text}"),
+            Attention::Passing | Attention::Detail => debug!(service = self.service, "{text}"),
+        }
+    }
+}

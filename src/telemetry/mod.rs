@@ -1,0 +1,3 @@
+//! What the daemon says about itself.
+
+pub mod log;
