@@ -17,23 +17,31 @@ use crate::{
 };
 
 pub fn register(trials: &mut Trials) {
-    trials.add("installed: the manifests are taken by the API server, under restricted pod security", async |scene| {
-        let namespace = scene.namespace().await;
-        restrict(&namespace).await;
-        let folder = copy_of_deploy(&namespace);
-        namespace.kubectl_ok(&["apply", "-k", &folder], None).await;
-        // The pod is created, so admission found nothing to refuse; the bed's kubelet says that it runs.
-        namespace.complete("volery").await;
-        let map: ConfigMap = Api::namespaced(namespace.bed.client.clone(), &namespace.name)
-            .get("volery")
-            .await
-            .expect("the configuration is there");
-        let text = map.data.expect("it holds the file").remove("volery.yaml").expect("by its name");
-        let loaded = volery::daemon::load(&written(&namespace, &text)).expect("the shipped file is usable");
-        assert_eq!(loaded.problems, [], "the shipped file is valid");
-    });
+    trials.add(
+        "installed: the manifests are taken by the API server, under restricted pod security",
+        async |scene| {
+            let namespace = scene.namespace().await;
+            restrict(&namespace).await;
+            let folder = copy_of_deploy(&namespace);
+            namespace.kubectl_ok(&["apply", "-k", &folder], None).await;
+            // The pod is created, so admission found nothing to refuse; the bed's kubelet says that it runs.
+            namespace.complete("volery").await;
+            let map: ConfigMap = Api::namespaced(namespace.bed.client.clone(), &namespace.name)
+                .get("volery")
+                .await
+                .expect("the configuration is there");
+            let text = map
+                .data
+                .expect("it holds the file")
+                .remove("volery.yaml")
+                .expect("by its name");
+            let loaded = volery::daemon::load(&written(&namespace, &text))
+                .expect("the shipped file is usable");
+            assert_eq!(loaded.problems, [], "the shipped file is valid");
+        },
+    );
 
-    trials.add("installed: the binary works alone in a read-only root as nobody", async |scene| {
+    trials.add("installed: the binary works alone in an empty, read-only root, as nobody, with a pod's credentials", async |scene| {
         let namespace = scene.namespace().await;
         namespace.running(&Worker::default()).await;
         let binary = static_binary().await;
@@ -43,8 +51,9 @@ pub fn register(trials: &mut Trials) {
         std::fs::copy(&binary, inside("volery")).expect("the binary is copied");
         let prometheus = namespace.bed.prometheus.url.clone();
         std::fs::write(inside("etc/volery.yaml"), config(&namespace, &prometheus, "success: []")).expect("a file");
-        let setup = namespace.daemon_setup("");
-        std::fs::copy(&setup.kubeconfig, inside("etc/kubeconfig")).expect("a file");
+        let server = &namespace.bed.control_plane.api_server;
+        let (host, port) = server.url.trim_start_matches("https://").split_once(':').expect("an address");
+        put_credentials(&namespace, &inside("var/run/secrets/kubernetes.io/serviceaccount"));
         // Everything readable by anybody, nothing writable by nobody.
         let readable = process::command("chmod").args(["-R", "a+rX,a-w"]).arg(root.path()).status().await;
         assert!(readable.is_ok_and(|status| status.success()));
@@ -55,7 +64,8 @@ pub fn register(trials: &mut Trials) {
             .args(["/volery", "run", "--config", "/etc/volery.yaml"])
             .env_clear()
             .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
-            .env("KUBECONFIG", "/etc/kubeconfig")
+            .env("KUBERNETES_SERVICE_HOST", host)
+            .env("KUBERNETES_SERVICE_PORT", port)
             .stdout(Stdio::piped())
             .stderr(Stdio::inherit());
         let mut child = process::spawn(command).await.expect("the daemon starts");
@@ -82,14 +92,37 @@ pub fn register(trials: &mut Trials) {
     });
 }
 
+/// What the kubelet mounts into a pod.
+fn put_credentials(namespace: &Arc<Namespace>, folder: &Path) {
+    std::fs::create_dir_all(folder).expect("a folder");
+    let text =
+        std::fs::read_to_string(namespace.daemon_setup("").kubeconfig).expect("a kubeconfig");
+    let kubeconfig: serde_json::Value = serde_json::from_str(&text).expect("as the bed writes it");
+    let token = kubeconfig
+        .pointer("/users/0/user/token")
+        .and_then(serde_json::Value::as_str)
+        .expect("a token");
+    let certificate = &namespace.bed.control_plane.api_server.certificate;
+    std::fs::copy(certificate, folder.join("ca.crt")).expect("a certificate");
+    std::fs::write(folder.join("token"), token).expect("a token");
+    std::fs::write(folder.join("namespace"), &namespace.name).expect("a namespace");
+}
+
 /// `deploy/`, for this namespace; what README tells people to change.
 fn copy_of_deploy(namespace: &Arc<Namespace>) -> String {
     let folder = namespace.folder().join("deploy");
     std::fs::create_dir(&folder).expect("a folder");
-    for entry in Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy").read_dir().expect("deploy/ is there") {
+    for entry in Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("deploy")
+        .read_dir()
+        .expect("deploy/ is there")
+    {
         let file = entry.expect("an entry").path();
         let text = std::fs::read_to_string(&file).expect("a manifest");
-        let text = text.replace("namespace: workers", &format!("namespace: {}", namespace.name));
+        let text = text.replace(
+            "namespace: workers",
+            &format!("namespace: {}", namespace.name),
+        );
         std::fs::write(folder.join(file.file_name().expect("a name")), text).expect("a copy");
     }
     folder.display().to_string()
@@ -102,11 +135,16 @@ fn written(namespace: &Arc<Namespace>, text: &str) -> std::path::PathBuf {
 }
 
 async fn restrict(namespace: &Arc<Namespace>) {
-    let labels = json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}});
+    let labels =
+        json!({"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}});
     let api: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(namespace.bed.client.clone());
-    api.patch(&namespace.name, &kube::api::PatchParams::default(), &kube::api::Patch::Merge(labels))
-        .await
-        .expect("the namespace can be labelled");
+    api.patch(
+        &namespace.name,
+        &kube::api::PatchParams::default(),
+        &kube::api::Patch::Merge(labels),
+    )
+    .await
+    .expect("the namespace can be labelled");
 }
 
 /// The release binary without shared libraries, as the Dockerfile builds it; into its own folder under `target/`.
@@ -116,26 +154,54 @@ async fn static_binary() -> std::path::PathBuf {
     // With a target named, the flag is for the binary alone and not for what the build itself runs.
     let triple = host().await;
     let output = process::command(env!("CARGO"))
-        .args(["build", "--release", "--locked", "--bin", "volery", "--target", &triple, "--target-dir"])
+        .args([
+            "build",
+            "--release",
+            "--locked",
+            "--bin",
+            "volery",
+            "--target",
+            &triple,
+            "--target-dir",
+        ])
         .arg(&target)
         .current_dir(root)
         .env("RUSTFLAGS", "-C target-feature=+crt-static")
         .output()
         .await
         .expect("cargo runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let binary = target.join(triple).join("release/volery");
     let size = std::fs::metadata(&binary).expect("it is built").len();
-    assert!(size < 15_000_000, "the image would hold {size} bytes, more than 15 MB");
-    let linked = process::command("ldd").arg(&binary).output().await.expect("ldd runs");
-    let told = String::from_utf8_lossy(&linked.stdout).into_owned() + &String::from_utf8_lossy(&linked.stderr);
-    assert!(told.contains("statically linked") || told.contains("not a dynamic executable"), "{told}");
+    assert!(
+        size < 15_000_000,
+        "the image would hold {size} bytes, more than 15 MB"
+    );
+    let linked = process::command("ldd")
+        .arg(&binary)
+        .output()
+        .await
+        .expect("ldd runs");
+    let told = String::from_utf8_lossy(&linked.stdout).into_owned()
+        + &String::from_utf8_lossy(&linked.stderr);
+    assert!(
+        told.contains("statically linked") || told.contains("not a dynamic executable"),
+        "{told}"
+    );
     binary
 }
 
 /// The triple of this machine.
 async fn host() -> String {
-    let output = process::command("rustc").arg("-vV").output().await.expect("rustc runs");
+    let output = process::command("rustc")
+        .arg("-vV")
+        .output()
+        .await
+        .expect("rustc runs");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let host = text.lines().find_map(|line| line.strip_prefix("host: "));
     host.expect("rustc names its host").to_owned()
