@@ -84,6 +84,29 @@ impl Scene {
         }
     }
 
+    /// The controller has not seen X's latest spec yet.
+    pub fn unobserved(&mut self) {
+        if let Some(x) = &mut self.observation.original {
+            x.observed = Observed::NotYet;
+        }
+    }
+
+    /// Somebody un-paused X.
+    pub fn unpaused(&mut self) {
+        if let Some(x) = &mut self.observation.original {
+            x.rolling = Rolling::Unpaused;
+        }
+    }
+
+    /// Where the service is in its life.
+    pub fn phase(&mut self, phase: Phase) {
+        if let Some(object) = &mut self.observation.state
+            && let Ok(state) = &mut object.state
+        {
+            state.phase = phase;
+        }
+    }
+
     /// X's `revisionHistoryLimit`.
     pub fn keeps(&mut self, history_limit: usize) {
         if let Some(x) = &mut self.observation.original {

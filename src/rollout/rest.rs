@@ -4,7 +4,7 @@ use super::Replicas;
 use super::action::{Action, Owner};
 use super::decide::{Desired, Pass, delete, images};
 use super::diff::TemplateDiff;
-use super::observation::{Life, Observed, ReplicaSet, Role};
+use super::observation::{Life, Observed, ReplicaSet, Role, Rolling};
 use super::plan::{Blocked, Event, Next, Plan, Status};
 use super::register::stash;
 use super::release;
@@ -14,10 +14,11 @@ use super::state::{Elapsed, Phase, State};
 pub(super) fn decide(pass: &Pass<'_>) -> Plan {
     let original = pass.original;
     let accepted = images(pass.accepted());
-    let status = Status::AtRest {
-        replicas: pass.wanted(),
-        images: accepted.clone(),
-    };
+    let status = status(pass);
+    // Whoever un-pauses what is to be given back has decided about it (case K06).
+    if pass.desired == Desired::Released && original.rolling == Rolling::Unpaused {
+        return release::begin(pass);
+    }
     if let Some(plan) = pass.repause(status.clone()) {
         return plan;
     }
@@ -60,24 +61,41 @@ pub(super) fn decide(pass: &Pass<'_>) -> Plan {
     if let Some(plan) = trim_stash(pass, &status) {
         return plan;
     }
-    if original.template == *pass.accepted() {
+    if original.template == *pass.accepted() || is_rejected(pass) || pass.wanted() == Replicas::ZERO
+    {
         return Plan::wait(status);
     }
-    if let Some(rejection) = pass.state.rejected.as_ref().filter(|_| is_rejected(pass)) {
-        return Plan::wait(Status::Rejected {
+    open(pass)
+}
+
+/// What X waits for, whatever else is put right meanwhile: it changes only when a person should read a new line.
+fn status(pass: &Pass<'_>) -> Status {
+    let template = &pass.original.template;
+    let rejection = pass.state.rejected.as_ref().filter(|_| is_rejected(pass));
+    if *template == *pass.accepted() {
+        at_rest(pass)
+    } else if let Some(rejection) = rejection {
+        Status::Rejected {
             rejection: Box::new(rejection.clone()),
             replicas: pass.wanted(),
-            images: accepted,
+            images: images(pass.accepted()),
             namespace: pass.service.namespace.clone(),
-            deployment: original.name.clone(),
-        });
+            deployment: pass.original.name.clone(),
+        }
+    } else if pass.wanted() == Replicas::ZERO {
+        Status::CandidateWaits {
+            images: images(template),
+        }
+    } else {
+        at_rest(pass)
     }
-    if pass.wanted() == Replicas::ZERO {
-        return Plan::wait(Status::CandidateWaits {
-            images: images(&original.template),
-        });
+}
+
+fn at_rest(pass: &Pass<'_>) -> Status {
+    Status::AtRest {
+        replicas: pass.wanted(),
+        images: images(pass.accepted()),
     }
-    open(pass)
 }
 
 /// X must own exactly one ReplicaSet (design section 3, fact 5): the accepted one, unless a person's hand has given the
@@ -262,6 +280,27 @@ mod tests {
                 "{accepted} and {stash:?}, limit {limit}"
             );
         }
+    }
+
+    #[test]
+    fn a_rejected_version_is_told_once_and_not_again_after_every_change_of_the_deployment() {
+        let mut scene = Scene::at_rest("v1", 1, 10);
+        scene.stashed("v2", 2);
+        scene.rejected("v2", "v2-2");
+        scene.asks_for("v2");
+        let told = |scene: &Scene| {
+            let plan = decide(
+                &scene.service,
+                Desired::Managed,
+                &scene.observation,
+                Duration::ZERO,
+            );
+            plan.status.to_string()
+        };
+        let first = told(&scene);
+        assert!(first.starts_with("rejected: "), "{first}");
+        scene.unobserved();
+        assert_eq!(told(&scene), first);
     }
 
     #[test]
