@@ -18,23 +18,9 @@ pub(super) fn begin(pass: &Pass<'_>) -> Plan {
 /// A service that is being given back.
 pub(super) fn go_on(pass: &Pass<'_>) -> Plan {
     let original = pass.original;
-    if original.rolling == Rolling::Unpaused {
-        return Plan {
-            status: Status::Releasing,
-            events: vec![Event::Released {
-                history: pass
-                    .observation
-                    .replica_sets_of(&original.uid)
-                    .count()
-                    .saturating_sub(1),
-            }],
-            next: Next::Act(vec![Action::DeleteState {
-                uid: pass.object.uid.clone(),
-            }]),
-        };
-    }
     // The entry came back, or a new template did, which un-pausing would roll out unchecked (case K06).
-    if pass.desired == Desired::Managed || original.template != *pass.accepted() {
+    let paused = original.rolling == Rolling::Paused;
+    if paused && (pass.desired == Desired::Managed || original.template != *pass.accepted()) {
         return Plan::act(Status::Releasing, vec![pass.enter(Phase::AtRest)]);
     }
     if original.observed == Observed::NotYet {
@@ -56,6 +42,21 @@ pub(super) fn go_on(pass: &Pass<'_>) -> Plan {
         let actions = history.into_iter().map(give_back).collect();
         return pass.observation.live(Plan::act(Status::Releasing, actions));
     }
+    if !paused {
+        return Plan {
+            status: Status::Releasing,
+            events: vec![Event::Released {
+                history: pass
+                    .observation
+                    .replica_sets_of(&original.uid)
+                    .filter(|set| set.is_empty())
+                    .count(),
+            }],
+            next: Next::Act(vec![Action::DeleteState {
+                uid: pass.object.uid.clone(),
+            }]),
+        };
+    }
     pass.observation.live(Plan::act(
         Status::Releasing,
         vec![Action::Unpause {
@@ -66,8 +67,8 @@ pub(super) fn go_on(pass: &Pass<'_>) -> Plan {
     ))
 }
 
-/// What goes back, oldest first: without the version that failed, and without twins of the accepted one, which the
-/// controller would take for the current one and roll to (design section 3, fact 6).
+/// What goes back, oldest first: without the version that failed, and without twins of what runs (or, un-paused by hand,
+/// is being rolled out), which the controller would take for the current one and roll to (design section 3, fact 6).
 fn history<'a>(pass: &Pass<'a>) -> Vec<&'a ReplicaSet> {
     let rejected = pass
         .state
@@ -79,8 +80,79 @@ fn history<'a>(pass: &Pass<'a>) -> Vec<&'a ReplicaSet> {
         .replica_sets
         .iter()
         .filter(|set| set.owner == pass.object.uid)
-        .filter(|set| set.template != *pass.accepted() && rejected != Some(set.name.as_str()))
+        .filter(|set| set.template != *pass.accepted() && set.template != pass.original.template)
+        .filter(|set| rejected != Some(set.name.as_str()))
         .collect();
     sets.sort_by_key(|set| set.revision);
     sets
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::rollout::decide;
+    use crate::rollout::fixtures::Scene;
+
+    fn next(scene: &Scene) -> Next {
+        decide(
+            &scene.service,
+            Desired::Released,
+            &scene.observation,
+            Duration::ZERO,
+        )
+        .next
+    }
+
+    fn moved(next: Next) -> Vec<String> {
+        let Next::Act(actions) = next else {
+            return Vec::new();
+        };
+        let name = |action| {
+            if let Action::MoveReplicaSet { name, .. } = action {
+                Some(name)
+            } else {
+                None
+            }
+        };
+        actions.into_iter().filter_map(name).collect()
+    }
+
+    #[test]
+    fn what_a_person_unpauses_is_let_go_instead_of_being_paused_again() {
+        let mut scene = Scene::at_rest("v1", 2, 10);
+        scene.stashed("v0", 1);
+        scene.stashed("v2", 3);
+        scene.rejected("v2", "v2-3");
+        scene.asks_for("v2");
+        assert_eq!(next(&scene), Next::Wait(None), "it needs a decision");
+        scene.unpaused();
+        let Next::Act(actions) = next(&scene) else {
+            panic!("nothing follows from the decision")
+        };
+        let phase = |action: &Action| {
+            if let Action::WriteState { state, .. } = action {
+                Some(state.phase.clone())
+            } else {
+                None
+            }
+        };
+        assert_eq!(
+            actions.iter().map(phase).collect::<Vec<_>>(),
+            [Some(Phase::Releasing)]
+        );
+        scene.phase(Phase::Releasing);
+        assert_eq!(moved(next(&scene)), ["v0-1"]);
+    }
+
+    #[test]
+    fn history_goes_back_oldest_first_without_what_the_controller_would_roll_to() {
+        let mut scene = Scene::at_rest("v3", 5, 10);
+        for (tag, revision) in [("v2", 4), ("v1", 2), ("v3", 3)] {
+            scene.stashed(tag, revision);
+        }
+        scene.phase(Phase::Releasing);
+        assert_eq!(moved(next(&scene)), ["v1-2", "v2-4"]);
+    }
 }
