@@ -12,15 +12,20 @@ use tokio::runtime::Handle;
 use crate::{
     bed::{self, Bed},
     namespace::Namespace,
+    proxy::Kind,
 };
 
 /// So that a trial that hangs fails, with its account, instead of hanging the run.
 const LONGEST: Duration = Duration::from_secs(600);
 
+/// How much later the controller-manager sees what happens, in trials under lag (design section 3, fact 4).
+const LAG: Duration = Duration::from_millis(500);
+
 /// What a trial works with.
 pub struct Scene {
     pub bed: Arc<Bed>,
     name: String,
+    lag: Option<Kind>,
     namespaces: Mutex<Vec<Arc<Namespace>>>,
 }
 
@@ -28,6 +33,9 @@ impl Scene {
     /// A fresh namespace with a recorder, a daemon account, and everything else a scenario needs.
     pub async fn namespace(&self) -> Arc<Namespace> {
         let namespace = Arc::new(Namespace::create(&self.bed, &self.name).await);
+        if let Some(kind) = self.lag {
+            namespace.lag(kind, LAG);
+        }
         self.namespaces.lock().unwrap().push(Arc::clone(&namespace));
         namespace
     }
@@ -70,21 +78,54 @@ impl Trials {
     ) where
         F: Future<Output = ()> + Send + 'static,
     {
-        let name = name.into();
+        self.push(name.into(), None, trial);
+    }
+
+    /// Adds a trial three times: as it is, and with either watch of the controller-manager delayed.
+    pub fn add_with_lags<F>(
+        &mut self,
+        name: &str,
+        trial: impl FnOnce(Arc<Scene>) -> F + Clone + Send + 'static,
+    ) where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        self.push(name.to_owned(), None, trial.clone());
+        for (kind, text) in [
+            (Kind::Deployments, "deployments"),
+            (Kind::ReplicaSets, "replicasets"),
+        ] {
+            let name = format!("{name}, the {text} watch delayed");
+            self.push(name, Some(kind), trial.clone());
+        }
+    }
+
+    fn push<F>(
+        &mut self,
+        name: String,
+        lag: Option<Kind>,
+        trial: impl FnOnce(Arc<Scene>) -> F + Send + 'static,
+    ) where
+        F: Future<Output = ()> + Send + 'static,
+    {
         let runtime = self.runtime.clone();
         self.trials.push(Trial::test(name.clone(), move || {
-            runtime.block_on(run(name, trial))
+            runtime.block_on(run(name, lag, trial))
         }));
     }
 }
 
-async fn run<F>(name: String, trial: impl FnOnce(Arc<Scene>) -> F) -> Result<(), Failed>
+async fn run<F>(
+    name: String,
+    lag: Option<Kind>,
+    trial: impl FnOnce(Arc<Scene>) -> F,
+) -> Result<(), Failed>
 where
     F: Future<Output = ()> + Send + 'static,
 {
     let scene = Arc::new(Scene {
         bed: bed::get().await?,
         name,
+        lag,
         namespaces: Mutex::default(),
     });
     // On a worker thread of the runtime, so that processes started by the trial outlive the harness's thread (see `process::spawn`).

@@ -172,7 +172,7 @@ pub fn register(trials: &mut Trials) {
         },
     );
 
-    trials.add(
+    trials.add_with_lags(
         "promoted: there and back again and there again, ten starts each and a history as Kubernetes would have it",
         async |scene| {
             let base = Base::registered(&scene, "").await;

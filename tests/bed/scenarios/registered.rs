@@ -21,7 +21,7 @@ use crate::{
 const X: &str = "orders-worker";
 
 pub fn register(trials: &mut Trials) {
-    trials.add(
+    trials.add_with_lags(
         "registered: a running Deployment with history: no pod touched, nothing changed but the pause",
         async |scene| {
             let namespace = scene.namespace().await;
@@ -53,7 +53,7 @@ pub fn register(trials: &mut Trials) {
         },
     );
 
-    trials.add(
+    trials.add_with_lags(
         "registered: kubectl scale works as before, to 0 and back, with a daemon and without",
         async |scene| {
             let Base {
@@ -85,7 +85,7 @@ pub fn register(trials: &mut Trials) {
         },
     );
 
-    trials.add(
+    trials.add_with_lags(
         "registered: an older version applied at R = 0 waits; R back without a daemon runs the accepted version and no other",
         async |scene| {
             let namespace = scene.namespace().await;
@@ -122,7 +122,7 @@ pub fn register(trials: &mut Trials) {
         },
     );
 
-    trials.add(
+    trials.add_with_lags(
         "registered: an older version applied and R changed while no daemon runs: the accepted version and no other",
         async |scene| {
             let namespace = scene.namespace().await;
@@ -154,7 +154,7 @@ pub fn register(trials: &mut Trials) {
         },
     );
 
-    trials.add(
+    trials.add_with_lags(
         "released: the history is back, the Deployment rolls natively again",
         async |scene| {
             let namespace = scene.namespace().await;
@@ -238,6 +238,70 @@ pub fn register(trials: &mut Trials) {
     );
 
     trials.add(
+        "released: with a version on it that failed, un-pausing it by hand is the decision to roll it out",
+        async |scene| {
+            let base = Base::registered(&scene, "").await;
+            let namespace = &base.namespace;
+            namespace.set_metric("v2", "my_errors", 1.0);
+            namespace.apply(&base.worker.clone().tag("v2")).await;
+            base.daemon.log_contains("orders-worker: rejected: ").await;
+            at_rest(namespace, X, "v1", 10).await;
+            let Base { namespace, mut setup, daemon, .. } = base;
+            assert!(daemon.terminate().await.success());
+            let before = namespace.now().await;
+            setup.write_config(&config_without_it(&namespace));
+            setup.extra_args = vec!["--release-after".to_owned(), "1s".to_owned()];
+            let daemon = namespace.daemon(&setup).await;
+            daemon.log_contains("orders-worker: blocked: to be released").await;
+            namespace.kubectl_ok(&["rollout", "resume", "deployment/orders-worker"], None).await;
+            daemon.log_contains("orders-worker: released: un-paused").await;
+            let x = namespace.complete(X).await;
+            started(&namespace, before, &[("v2", 10)]).await;
+            let tags: Vec<String> = history_of(&namespace, &uid(&x))
+                .await
+                .into_iter()
+                .map(|(tag, _)| tag)
+                .collect();
+            assert_eq!(tags, ["v1", "v2"]);
+            let state = namespace.pod_templates().get_opt("orders-worker-volery").await;
+            assert!(matches!(state, Ok(None)), "the state object is still there");
+        },
+    );
+
+    trials.add_with_lags(
+        "registered and released at R = 0: what is wanted later is the Deployment's own version",
+        async |scene| {
+            let namespace = scene.namespace().await;
+            let worker = Worker::default();
+            namespace.history(&worker).await;
+            namespace.scale(X, 0).await;
+            namespace.complete(X).await;
+            let before = namespace.now().await;
+            let url = namespace.bed.prometheus.url.clone();
+            let mut setup = namespace
+                .daemon_setup(&config(&namespace, &url, "").replace("NS", &namespace.name));
+            let daemon = namespace.daemon(&setup).await;
+            daemon
+                .log_contains("at rest: 0 replicas of registry.example/orders-worker:v1")
+                .await;
+            at_rest(&namespace, X, "v1", 0).await;
+            assert!(daemon.terminate().await.success());
+            setup.write_config(&config_without_it(&namespace));
+            setup.extra_args = vec!["--release-after".to_owned(), "1s".to_owned()];
+            let daemon = namespace.daemon(&setup).await;
+            daemon
+                .log_contains("orders-worker: released: un-paused, 2 older ReplicaSets given back")
+                .await;
+            untouched(&namespace, before).await;
+            namespace.scale(X, 10).await;
+            let x = namespace.complete(X).await;
+            started(&namespace, before, &[("v1", 10)]).await;
+            let expected = [("h1", 1), ("h2", 2), ("v1", 3)].map(|(tag, n)| (tag.to_owned(), n));
+            assert_eq!(history_of(&namespace, &uid(&x)).await, expected);
+        },
+    );
+
+    trials.add(
         "released: a version that failed before the accepted one is no part of the history",
         async |scene| {
             let base = Base::registered(&scene, "").await;
@@ -280,7 +344,7 @@ pub fn register(trials: &mut Trials) {
         },
     );
 
-    trials.add(
+    trials.add_with_lags(
         "released: an entry removed at (4,6) cancels first, and what is not the accepted version is not let loose",
         async |scene| {
             let held = Held::registered(&scene, Worker::default(), "").await;

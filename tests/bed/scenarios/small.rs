@@ -112,7 +112,7 @@ pub fn register(trials: &mut Trials) {
         );
     }
 
-    trials.add(
+    trials.add_with_lags(
         "small: more replicas at (2,8) go to the accepted version",
         async |scene| {
             let held = Held::registered(&scene, Worker::default(), "").await;
@@ -179,7 +179,7 @@ pub fn register(trials: &mut Trials) {
         },
     );
 
-    trials.add(
+    trials.add_with_lags(
         "small: fewer replicas at (4,6) leave the candidate its share of them",
         async |scene| {
             let held = Held::registered(&scene, Worker::default(), "").await;
@@ -224,7 +224,7 @@ pub fn register(trials: &mut Trials) {
         },
     );
 
-    trials.add(
+    trials.add_with_lags(
         "small: to 0 at (4,6) and back: the same step goes on and the version is promoted",
         async |scene| {
             let held = Held::registered(&scene, Worker::default(), "").await;
@@ -275,7 +275,7 @@ pub fn register(trials: &mut Trials) {
         },
     );
 
-    trials.add(
+    trials.add_with_lags(
         "small: a third version at (4,6) takes over from the first step on, the second never runs alone",
         async |scene| {
             let held = Held::registered(&scene, Worker::default(), "").await;
@@ -308,7 +308,7 @@ pub fn register(trials: &mut Trials) {
         },
     );
 
-    trials.add(
+    trials.add_with_lags(
         "small: back to the accepted version at (4,6) cancels; its six running pods live on",
         async |scene| {
             let held = Held::registered(&scene, Worker::default(), "").await;
