@@ -49,7 +49,7 @@ pub(super) fn go_on(pass: &Pass<'_>) -> Plan {
                 history: pass
                     .observation
                     .replica_sets_of(&original.uid)
-                    .filter(|set| set.is_empty())
+                    .filter(|set| set.template != original.template)
                     .count(),
             }],
             next: Next::Act(vec![Action::DeleteState {
@@ -144,6 +144,24 @@ mod tests {
         );
         scene.phase(Phase::Releasing);
         assert_eq!(moved(next(&scene)), ["v0-1"]);
+    }
+
+    #[test]
+    fn at_zero_replicas_the_accepted_version_is_not_told_as_an_older_one() {
+        let mut scene = Scene::at_rest("v1", 2, 0);
+        scene.unpaused();
+        scene.phase(Phase::Releasing);
+        let plan = decide(
+            &scene.service,
+            Desired::Released,
+            &scene.observation,
+            Duration::ZERO,
+        );
+        let told: Vec<String> = plan.events.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            told,
+            ["released: un-paused, 0 older ReplicaSets given back, no pod touched"]
+        );
     }
 
     #[test]
