@@ -237,7 +237,7 @@ pub fn register(trials: &mut Trials) {
             let asleep = at
                 .log(
                     &base.daemon,
-                    "step 2/3: no replicas wanted, going on when there are",
+                    "step 2/3: 0 replicas wanted, so nothing runs; the step goes on when there are some",
                 )
                 .await;
             eventually("no pod", async || {
@@ -285,7 +285,7 @@ pub fn register(trials: &mut Trials) {
             let at = held.hold_at(since, 4, 6).await;
             let superseded = namespace.now().await;
             namespace.apply(&base.worker.clone().tag("v3")).await;
-            at.log(&base.daemon, "superseded: a newer template came").await;
+            at.log(&base.daemon, "superseded: a newer template is wanted").await;
             held.go_on();
             at.log(&base.daemon, "at rest: 10 replicas of registry.example/orders-worker:v3").await;
             at_rest(namespace, X, "v3", 10).await;
@@ -323,7 +323,7 @@ pub fn register(trials: &mut Trials) {
             namespace.apply(&base.worker).await;
             at.log(
                 &base.daemon,
-                "cancelled: the Deployment is back at the accepted template",
+                "cancelled: the accepted template is wanted again",
             )
             .await
             .log(

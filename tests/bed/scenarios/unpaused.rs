@@ -8,7 +8,8 @@ use crate::{scene::Trials, worker::Worker};
 
 const X: &str = "orders-worker";
 const RESUME: [&str; 3] = ["rollout", "resume", "deployment/orders-worker"];
-const AGAIN: &str = "orders-worker: orders-worker was un-paused; paused again";
+const AGAIN: &str =
+    "orders-worker: orders-worker was un-paused, by a hand or a manifest; paused again";
 
 pub fn register(trials: &mut Trials) {
     trials.add_with_lags(
@@ -49,7 +50,7 @@ pub fn register(trials: &mut Trials) {
                 since
                     .log(
                         &base.daemon,
-                        "removed what was started past Volery: orders-worker-",
+                        "removed what was started meanwhile and nobody checked: ReplicaSet orders-worker-",
                     )
                     .await;
             }
@@ -81,7 +82,7 @@ pub fn register(trials: &mut Trials) {
             let by_hand = namespace.now().await;
             let daemon = namespace.daemon(&setup).await;
             daemon
-                .log_contains("registry.example/orders-worker:v2 was rolled out by hand and carries the load: taken as the accepted version")
+                .log_contains("registry.example/orders-worker:v2 was rolled out by hand and carries the load: it is the accepted version now, unchecked")
                 .await;
             daemon
                 .log_contains("at rest: 10 replicas of registry.example/orders-worker:v2")
@@ -143,7 +144,7 @@ pub fn register(trials: &mut Trials) {
                     .await;
                 at.log(
                     &base.daemon,
-                    &format!("{X}-{clone} was un-paused; paused again"),
+                    &format!("{X}-{clone} was un-paused, by a hand or a manifest; paused again"),
                 )
                 .await;
             }
