@@ -62,7 +62,7 @@ impl Cluster {
             let listed: BTreeSet<_> = list.items.iter().map(store::key_of).collect();
             list.items
                 .iter()
-                .for_each(|set| self.store.put(Kind::ReplicaSet, set));
+                .for_each(|set| self.store.answered(Kind::ReplicaSet, set));
             self.store.listed_sets(&owners, &listed, version);
         }
         Ok(self.store.observe(namespace, deployment, Freshness::Live))
@@ -83,7 +83,7 @@ impl Cluster {
         )
         .await?
         {
-            Some(object) => self.store.put(kind, &object),
+            Some(object) => self.store.answered(kind, &object),
             None => self.store.absent(kind, namespace, name, before),
         }
         Ok(())

@@ -269,7 +269,7 @@ impl Cluster {
             self.api(kind, namespace).create(&params, &object),
         )
         .await?;
-        self.store.put(kind, &created);
+        self.store.answered(kind, &created);
         Ok(())
     }
 
@@ -304,7 +304,7 @@ impl Cluster {
         let api = self.api(kind, namespace);
         let patched =
             within_deadline(what, Request::Conditional, api.patch(name, &params, patch)).await?;
-        self.store.put(kind, &patched);
+        self.store.answered(kind, &patched);
         Ok(())
     }
 

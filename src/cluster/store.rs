@@ -29,6 +29,8 @@ struct Shelves {
     replica_sets: Shelf<ReplicaSet>,
     states: Shelf<StateObject>,
     pods: Shelf<Pod>,
+    /// Up to which version each watch has told everything.
+    told: BTreeMap<(Kind, String), u64>,
     /// Whom to wake, by namespace and name of X.
     listeners: BTreeMap<Key, Arc<Notify>>,
 }
@@ -57,6 +59,10 @@ impl<T> Default for Shelf<T> {
 impl<T> Shelf<T> {
     fn get(&self, key: &Key) -> Option<&T> {
         self.objects.get(key).map(|kept| &kept.value)
+    }
+
+    fn knows(&self, key: &Key, uid: &Uid) -> bool {
+        self.objects.get(key).is_some_and(|kept| kept.uid == *uid)
     }
 
     fn controlled_by<'a>(&'a self, uid: &Uid) -> impl Iterator<Item = &'a T> {
@@ -217,9 +223,32 @@ impl Store {
         }
     }
 
-    /// Takes in an object that was just read or written.
-    pub(super) fn put(&self, kind: Kind, object: &DynamicObject) {
+    /// Takes in an object from a watch.
+    pub(super) fn watched(&self, kind: Kind, object: &DynamicObject) {
         let mut shelves = self.lock();
+        shelves.tells(kind, &key_of(object).0, object::version(&object.metadata));
+        self.put(shelves, kind, object);
+    }
+
+    /// Takes in an object from a list that is not complete yet, so it says nothing about what it lacks.
+    pub(super) fn listing(&self, kind: Kind, object: &DynamicObject) {
+        self.put(self.lock(), kind, object);
+    }
+
+    /// Takes in an object that was just read or written, unless it is known to be gone: the watch may have told of its end
+    /// before the answer came, and would never tell of it again.
+    pub(super) fn answered(&self, kind: Kind, object: &DynamicObject) {
+        let shelves = self.lock();
+        let (namespace, name) = key_of(object);
+        let told = shelves.told.get(&(kind, namespace.clone()));
+        let overtaken = told.is_some_and(|told| object::version(&object.metadata) <= *told);
+        if overtaken && !shelves.knows(kind, &(namespace, name), &object::uid(&object.metadata)) {
+            return;
+        }
+        self.put(shelves, kind, object);
+    }
+
+    fn put(&self, mut shelves: MutexGuard<'_, Shelves>, kind: Kind, object: &DynamicObject) {
         let key = key_of(object);
         let listeners = shelves.listeners_of(kind, &key, object);
         let (version, uid) = (
@@ -279,9 +308,10 @@ impl Store {
         listeners.iter().for_each(|listener| listener.notify_one());
     }
 
-    /// Takes in that an object is gone.
+    /// Takes in from a watch that an object is gone.
     pub(super) fn remove(&self, kind: Kind, object: &DynamicObject) {
         let mut shelves = self.lock();
+        shelves.tells(kind, &key_of(object).0, object::version(&object.metadata));
         let key = key_of(object);
         let listeners = shelves.listeners_of(kind, &key, object);
         let uid = object::uid(&object.metadata);
@@ -363,9 +393,17 @@ impl Store {
     }
 
     /// Takes in a full list of one kind in one namespace, already put object by object, that began when `version` was
-    /// the newest known.
-    pub(super) fn listed(&self, kind: Kind, namespace: &str, listed: &BTreeSet<Key>, version: u64) {
+    /// the newest known; the newest object in it has version `newest`.
+    pub(super) fn listed(
+        &self,
+        kind: Kind,
+        namespace: &str,
+        listed: &BTreeSet<Key>,
+        version: u64,
+        newest: u64,
+    ) {
         let mut shelves = self.lock();
+        shelves.tells(kind, namespace, newest);
         let here = |key: &Key| key.0 == namespace;
         match kind {
             Kind::Deployment => shelves
@@ -418,6 +456,22 @@ fn mark_going<T>(shelf: &mut Shelf<T>, key: &Key, uid: &Uid, life: impl Fn(&mut 
 }
 
 impl Shelves {
+    /// A watch has told everything up to this version.
+    fn tells(&mut self, kind: Kind, namespace: &str, version: u64) {
+        let told = self.told.entry((kind, namespace.to_owned())).or_default();
+        *told = (*told).max(version);
+    }
+
+    /// Whether this life of the object is known.
+    fn knows(&self, kind: Kind, key: &Key, uid: &Uid) -> bool {
+        match kind {
+            Kind::Deployment => self.deployments.knows(key, uid),
+            Kind::PodTemplate => self.states.knows(key, uid),
+            Kind::ReplicaSet => self.replica_sets.knows(key, uid),
+            Kind::Pod => self.pods.knows(key, uid),
+        }
+    }
+
     /// Whom a change of this object concerns, found along its chain of controllers.
     fn listeners_of(&self, kind: Kind, key: &Key, object: &DynamicObject) -> Vec<Arc<Notify>> {
         let (namespace, name) = key;
@@ -451,5 +505,46 @@ impl Shelves {
             .controller
             .as_ref()
             .map(|controller| controller.name.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn primary(uid: &str, version: &str) -> DynamicObject {
+        serde_json::from_value(json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {"namespace": "workers", "name": "orders-primary", "uid": uid, "resourceVersion": version},
+            "spec": {"replicas": 4, "template": {}},
+        }))
+        .expect("a Deployment")
+    }
+
+    fn known(store: &Store) -> Option<Uid> {
+        let seen = store.observe("workers", "orders", Freshness::Cached);
+        seen.primary.map(|primary| primary.uid)
+    }
+
+    #[test]
+    fn an_answer_that_the_watch_has_overtaken_brings_nothing_back() {
+        let store = Store::default();
+        store.watched(Kind::Deployment, &primary("first", "5"));
+        store.remove(Kind::Deployment, &primary("first", "7"));
+        store.answered(Kind::Deployment, &primary("first", "5"));
+        assert_eq!(known(&store), None);
+        store.answered(Kind::Deployment, &primary("second", "9"));
+        assert_eq!(known(&store), Some(Uid("second".to_owned())));
+    }
+
+    #[test]
+    fn an_answer_of_an_object_that_is_known_is_taken_in() {
+        let store = Store::default();
+        store.watched(Kind::Deployment, &primary("first", "5"));
+        store.watched(Kind::Deployment, &primary("first", "8"));
+        store.answered(Kind::Deployment, &primary("first", "8"));
+        assert_eq!(known(&store), Some(Uid("first".to_owned())));
     }
 }

@@ -8,7 +8,7 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, watcher};
 use tracing::{info, warn};
 
-use super::{Cluster, Kind, store};
+use super::{Cluster, Kind, object, store};
 use crate::chain::chain;
 
 /// Fewer objects per page bound the memory of a list.
@@ -21,6 +21,7 @@ pub async fn watch(cluster: Cluster, kind: Kind, namespace: String) {
     let mut stream = std::pin::pin!(stream);
     let mut listing = BTreeSet::new();
     let mut known = 0;
+    let mut newest = 0;
     let mut troubled = false;
     while let Some(event) = stream.next().await {
         if troubled && event.is_ok() {
@@ -31,17 +32,21 @@ pub async fn watch(cluster: Cluster, kind: Kind, namespace: String) {
             Ok(watcher::Event::Init) => {
                 listing.clear();
                 // A list that begins now is newer than all that is known now, and may lack what is learnt meanwhile.
+                newest = 0;
                 known = cluster.store.newest_of(kind, &namespace);
             }
             Ok(watcher::Event::InitApply(object)) => {
                 listing.insert(store::key_of(&object));
-                cluster.store.put(kind, &object);
+                newest = newest.max(object::version(&object.metadata));
+                cluster.store.listing(kind, &object);
             }
             Ok(watcher::Event::InitDone) => {
-                cluster.store.listed(kind, &namespace, &listing, known);
+                cluster
+                    .store
+                    .listed(kind, &namespace, &listing, known, newest);
                 listing.clear();
             }
-            Ok(watcher::Event::Apply(object)) => cluster.store.put(kind, &object),
+            Ok(watcher::Event::Apply(object)) => cluster.store.watched(kind, &object),
             Ok(watcher::Event::Delete(object)) => cluster.store.remove(kind, &object),
             Err(error) => {
                 if !troubled {

@@ -8,6 +8,7 @@ use super::handover::{Handover, await_recognition, hand_over, scale};
 use super::observation::{Deployment, Life, ReplicaSet, Role};
 use super::plan::{Event, Next, Plan, Status};
 use super::register::stash;
+use super::replicas::Ladder;
 use super::state::{Elapsed, Outcome, Phase, State};
 
 pub(super) fn decide(pass: &Pass<'_>, outcome: &Outcome, elapsed: Elapsed) -> Plan {
@@ -22,7 +23,6 @@ pub(super) fn decide(pass: &Pass<'_>, outcome: &Outcome, elapsed: Elapsed) -> Pl
         .deployment(Role::Primary)
         .filter(|primary| set.is_some_and(|set| set.owner == primary.uid));
     if *outcome != Outcome::Promoted {
-        // Both at once, the canary first: a bad consumer harms data (case K04).
         let mut actions = Vec::new();
         if let Some(canary) = pass
             .deployment(Role::Canary)
@@ -31,7 +31,12 @@ pub(super) fn decide(pass: &Pass<'_>, outcome: &Outcome, elapsed: Elapsed) -> Pl
             actions.push(scale(CloneRole::Canary, canary, Replicas::ZERO));
         }
         if let Some(primary) = primary_runs.filter(|primary| primary.replicas != pass.wanted()) {
-            actions.push(scale(CloneRole::Primary, primary, pass.wanted()));
+            let number = restored(pass, outcome, primary);
+            if number != primary.replicas {
+                actions.push(scale(CloneRole::Primary, primary, number));
+            } else if actions.is_empty() {
+                return Plan::wait(status);
+            }
         }
         if !actions.is_empty() {
             return Plan::act(status, actions);
@@ -50,6 +55,23 @@ pub(super) fn decide(pass: &Pass<'_>, outcome: &Outcome, elapsed: Elapsed) -> Pl
         }
     }
     tidy(pass, outcome, status)
+}
+
+/// The primary's next number on its way back to R. After a failure all at once: a bad consumer harms data (case K04).
+/// Where nothing failed, as the canary's pods go: the envelope holds (promise 3).
+fn restored(pass: &Pass<'_>, outcome: &Outcome, primary: &Deployment) -> Replicas {
+    let wanted = pass.wanted();
+    if *outcome == Outcome::RolledBack || primary.replicas >= wanted {
+        return wanted;
+    }
+    let ladder = Ladder::new(&pass.service.step, &pass.service.breakpoint, wanted);
+    let most = Replicas(wanted.0.saturating_add(ladder.step().0));
+    let canary = pass
+        .deployment(Role::Canary)
+        .map_or(Replicas::ZERO, |canary| pass.alive(canary));
+    wanted
+        .min(most.saturating_sub(canary))
+        .max(primary.replicas)
 }
 
 /// X has what it should have, or, where nothing is left of the accepted version, gets it at rest.
@@ -137,5 +159,66 @@ fn worth_keeping(pass: &Pass<'_>, outcome: &Outcome, set: &ReplicaSet) -> bool {
         | Outcome::Superseded
         | Outcome::Released
         | Outcome::Interrupted { .. } => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::rollout::fixtures::Scene;
+    use crate::rollout::{Desired, decide};
+
+    /// The numbers written first when a rollout at (5,5) of 10 ends like this.
+    fn first_numbers(outcome: Outcome) -> Vec<(CloneRole, u32)> {
+        let mut scene = Scene::stepping("v2", 3, 5, 10);
+        if let Some(Ok(state)) = scene
+            .observation
+            .state
+            .as_mut()
+            .map(|object| object.state.as_mut())
+        {
+            *state = state.in_phase(Phase::Closing {
+                outcome,
+                elapsed: Elapsed::ZERO,
+            });
+        }
+        let plan = decide(
+            &scene.service,
+            Desired::Managed,
+            &scene.observation,
+            Duration::ZERO,
+        );
+        let Next::Act(actions) = plan.next else {
+            panic!("nothing is done: {:?}", plan.next)
+        };
+        actions
+            .iter()
+            .filter_map(|action| {
+                let Action::Scale { clone, to, .. } = action else {
+                    return None;
+                };
+                Some((*clone, to.0))
+            })
+            .collect()
+    }
+
+    #[test]
+    fn after_a_failure_both_numbers_are_written_at_once() {
+        assert_eq!(
+            first_numbers(Outcome::RolledBack),
+            [(CloneRole::Canary, 0), (CloneRole::Primary, 10)]
+        );
+    }
+
+    #[test]
+    fn where_nothing_failed_the_accepted_pods_return_as_the_others_go() {
+        for outcome in [Outcome::Cancelled, Outcome::Superseded] {
+            assert_eq!(
+                first_numbers(outcome),
+                [(CloneRole::Canary, 0), (CloneRole::Primary, 7)]
+            );
+        }
     }
 }

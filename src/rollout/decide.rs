@@ -319,6 +319,21 @@ impl<'a> Pass<'a> {
         }))
     }
 
+    /// Pods of a clone that are not terminating, by the more cautious of two witnesses.
+    pub fn alive(&self, clone: &Deployment) -> Replicas {
+        let pods = self
+            .observation
+            .pods_of(&clone.uid)
+            .filter(|pod| pod.is_alive())
+            .count();
+        let existing: u32 = self
+            .observation
+            .replica_sets_of(&clone.uid)
+            .map(|set| set.existing.0)
+            .sum();
+        Replicas(u32::try_from(pods).unwrap_or(u32::MAX).max(existing))
+    }
+
     /// The ReplicaSet of the accepted version, wherever it is; the one with most pods, should there be twins.
     pub fn accepted_set(&self) -> Option<&'a ReplicaSet> {
         let owners = [Role::Primary, Role::Original];

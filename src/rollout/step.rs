@@ -194,6 +194,9 @@ impl<'a> Stand<'a> {
         if self.wanted() == Replicas::ZERO {
             return self.sleep();
         }
+        if self.step.wanted == Replicas::ZERO {
+            return self.begin();
+        }
         if self.step.stage == Stage::Sleeping {
             return self.write(Stage::Raising {
                 elapsed: Elapsed::ZERO,
@@ -250,6 +253,16 @@ impl<'a> Stand<'a> {
         } else {
             Plan::act(status, actions)
         }
+    }
+
+    /// R was 0 when the rollout opened, so the step has no number yet: it gets its share of the first R that there is.
+    fn begin(&self) -> Plan {
+        let canary = match self.kind {
+            Kind::Checked => self.ladder.share_of_checked(self.step.number),
+            Kind::Finishing => self.wanted(),
+        };
+        let step = Step::new(self.step.number, canary, self.wanted());
+        Plan::act(self.raising(), vec![self.enter(step)])
     }
 
     /// R fell: the canary gets the step's share of the new R at most, and never gets the difference back in this step.
@@ -335,8 +348,8 @@ impl<'a> Stand<'a> {
     fn write_numbers(&self, now: Counts, next: Counts) -> Plan {
         // What was lowered must be gone before the other side is raised, or the envelope breaks while the
         // controllers lag behind (promise 3).
-        let overhang = (next.canary > now.canary && self.alive(self.primary) > now.primary)
-            || (next.primary > now.primary && self.alive(self.canary) > now.canary);
+        let overhang = (next.canary > now.canary && self.pass.alive(self.primary) > now.primary)
+            || (next.primary > now.primary && self.pass.alive(self.canary) > now.canary);
         if overhang {
             return Plan::wait(self.raising());
         }
@@ -354,23 +367,6 @@ impl<'a> Stand<'a> {
         }
         actions.extend(self.scales(now, next));
         Plan::act(self.raising(), actions)
-    }
-
-    /// Pods of a clone that are not terminating, by the more cautious of two witnesses.
-    fn alive(&self, clone: &Deployment) -> Replicas {
-        let pods = self
-            .pass
-            .observation
-            .pods_of(&clone.uid)
-            .filter(|pod| pod.is_alive())
-            .count();
-        let existing: u32 = self
-            .pass
-            .observation
-            .replica_sets_of(&clone.uid)
-            .map(|set| set.existing.0)
-            .sum();
-        Replicas(u32::try_from(pods).unwrap_or(u32::MAX).max(existing))
     }
 
     fn await_canary(&self, elapsed: Elapsed) -> Plan {
@@ -490,13 +486,13 @@ impl<'a> Stand<'a> {
     fn settled(&self) -> bool {
         let existing = self.pass.observation.pods_of(&self.primary.uid).count();
         self.primary.observed == Observed::Yes
-            && self.alive(self.primary) <= self.primary.replicas
+            && self.pass.alive(self.primary) <= self.primary.replicas
             && u32::try_from(existing).unwrap_or(u32::MAX) <= self.primary.replicas.0
     }
 
     /// A step without checks is over when its numbers are reached.
     fn finish(&self) -> Plan {
-        if self.alive(self.primary) > self.primary.replicas
+        if self.pass.alive(self.primary) > self.primary.replicas
             || self.primary.observed == Observed::NotYet
         {
             return Plan::wait(self.raising());
@@ -558,7 +554,8 @@ mod tests {
     use std::time::Duration;
 
     use crate::rollout::fixtures::Scene;
-    use crate::rollout::{Desired, decide};
+    use crate::rollout::state::Phase;
+    use crate::rollout::{Action, Desired, Next, decide};
 
     #[test]
     fn a_step_is_the_same_of_as_many_while_no_replicas_are_wanted() {
@@ -574,5 +571,27 @@ mod tests {
             plan.status.to_string(),
             "step 2/3: 0 replicas wanted, so nothing runs; the step goes on when there are some"
         );
+    }
+
+    #[test]
+    fn a_rollout_that_opened_without_replicas_begins_when_there_are_some() {
+        let mut scene = Scene::stepping("v2", 1, 0, 0);
+        scene.wants(10);
+        let plan = decide(
+            &scene.service,
+            Desired::Managed,
+            &scene.observation,
+            Duration::ZERO,
+        );
+        let Next::Act(actions) = plan.next else {
+            panic!("nothing is done: {:?}", plan.next)
+        };
+        let [Action::WriteState { state, .. }] = actions.as_slice() else {
+            panic!("not the state alone: {actions:?}")
+        };
+        let Phase::Stepping { step, .. } = &state.phase else {
+            panic!("another phase: {:?}", state.phase)
+        };
+        assert_eq!((step.number, step.canary.0, step.wanted.0), (1, 2, 10));
     }
 }
