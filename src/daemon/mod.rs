@@ -133,6 +133,7 @@ pub async fn run(
         }
     };
     let outcome = tokio::select! {
+        biased;
         outcome = work => outcome,
         ended = watches.join_next(), if !watches.is_empty() => match ended {
             Some(Err(error)) => Err(DaemonError::Task(error)),

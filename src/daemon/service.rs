@@ -97,7 +97,9 @@ impl ServiceTask {
                 None => std::future::pending().await,
             }
         };
+        // In a fixed order: the same happenings lead to the same timeline.
         tokio::select! {
+            biased;
             report = check => {
                 self.check = None;
                 // A check that panicked has said nothing.
