@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 use volery::simulate::cluster::{
-    Behaviour, Fault, Kind, Lag, Lags, Refusal, Request, Verb,
+    Behaviour, Fault, Kind, Lag, Lags, Refusal, Request,
 };
 
 use super::gauges::Gauge;
@@ -206,7 +206,7 @@ async fn schedule(seed: u64) -> Vec<String> {
     let faults = Arc::new(Mutex::new(dice.clone()));
     world.cluster.intercept(move |request| {
         let mut faults = faults.lock().unwrap();
-        if request.agent == AGENT && request.verb != Verb::Watch && faults.one_in(odds) {
+        if request.agent == AGENT && faults.one_in(odds) {
             return faults.fault(request);
         }
         Fault::None
