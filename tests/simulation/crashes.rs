@@ -68,7 +68,10 @@ fn sweep(story: &Story, weather: usize, blow: Blow) {
             }
         });
     }
-    println!("{}: {blow:?} at one in {one_in} of {writes} writes", story.name);
+    println!(
+        "{}: {blow:?} at one in {one_in} of {writes} writes",
+        story.name
+    );
 }
 
 /// The sweep takes every write of the stories that go through everything, and of the others one in

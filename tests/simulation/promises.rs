@@ -120,12 +120,7 @@ impl Promises {
     }
 
     /// Promise 7: of X the daemon writes `paused` and nothing else.
-    fn original_changed(
-        &mut self,
-        now: &Snapshot<'_>,
-        write: &Request,
-        broken: &mut Vec<String>,
-    ) {
+    fn original_changed(&mut self, now: &Snapshot<'_>, write: &Request, broken: &mut Vec<String>) {
         let original = now.get(Kind::Deployment, NAMESPACE, &self.name);
         let Some(original) = original else {
             self.original = None;
@@ -211,7 +206,9 @@ impl Promises {
                     | Phase::Releasing => false,
                 };
                 if !promoted {
-                    broken.push(format!("accepted was {before}, is {accepted} for no reason"));
+                    broken.push(format!(
+                        "accepted was {before}, is {accepted} for no reason"
+                    ));
                 }
             }
             if let Phase::Stepping { candidate, step } = &last.phase {
@@ -226,7 +223,10 @@ impl Promises {
                     self.step_ended(now, write, step, &image, broken);
                 }
             }
-            let failed = next.rejected.as_ref().filter(|_| last.rejected != next.rejected);
+            let failed = next
+                .rejected
+                .as_ref()
+                .filter(|_| last.rejected != next.rejected);
             if let Some(rejection) = failed {
                 self.rejected(write, &rejection.failure.cause, &last.phase, broken);
             }
@@ -273,7 +273,10 @@ impl Promises {
             broken.push(format!("step {} ended before its time", step.number));
         }
         if step.stage != Stage::Checking {
-            broken.push(format!("step {} ended in stage {:?}", step.number, step.stage));
+            broken.push(format!(
+                "step {} ended in stage {:?}",
+                step.number, step.stage
+            ));
         }
         let measured = self.measured.lock().unwrap();
         let mut passed = 0;
@@ -302,19 +305,16 @@ impl Promises {
     }
 
     /// Promise 4: no failure without evidence either.
-    fn rejected(
-        &self,
-        write: &Request,
-        cause: &Cause,
-        phase: &Phase,
-        broken: &mut Vec<String>,
-    ) {
+    fn rejected(&self, write: &Request, cause: &Cause, phase: &Phase, broken: &mut Vec<String>) {
         if *cause == Cause::MetricsUnavailable
             && write.at.saturating_sub(self.step_began) < self.inconclusive_timeout
         {
             broken.push("rejected for want of metrics before the time-out".to_owned());
         }
-        if !matches!(phase, Phase::Stepping { .. } | Phase::Finishing { .. } | Phase::Opening { .. }) {
+        if !matches!(
+            phase,
+            Phase::Stepping { .. } | Phase::Finishing { .. } | Phase::Opening { .. }
+        ) {
             broken.push(format!("rejected in {phase:?}"));
         }
     }
@@ -322,9 +322,7 @@ impl Promises {
     /// Promises 2 and 3, for the pods as they are.
     fn pods(&mut self, now: &Snapshot<'_>, write: &Request, broken: &mut Vec<String>) {
         let at = write.at;
-        let mine = |pod: &&Object| {
-            pod.is_active() && pod.text("/metadata/labels/app") == self.name
-        };
+        let mine = |pod: &&Object| pod.is_active() && pod.text("/metadata/labels/app") == self.name;
         let pods: Vec<&Object> = now.list(Kind::Pod, NAMESPACE).filter(mine).collect();
         for pod in pods.iter().filter(|pod| pod.is_ready()) {
             self.once_ready.insert(pod.uid().to_owned());
@@ -341,7 +339,10 @@ impl Promises {
             && let Some(pod) = pods.iter().find(|pod| pod.name() == write.name)
             && pod.image() != accepted
         {
-            let count = pods.iter().filter(|other| other.image() == pod.image()).count();
+            let count = pods
+                .iter()
+                .filter(|other| other.image() == pod.image())
+                .count();
             let count = i64::try_from(count).unwrap();
             let allowed = match &self.allowed {
                 Some((image, allowed)) if image == pod.image() => *allowed,
@@ -373,7 +374,8 @@ impl Promises {
             .filter(|pod| self.once_ready.contains(pod.uid()))
             .count();
         let fit = i64::try_from(fit).unwrap();
-        let rolling_back = matches!(&state.phase, Phase::Closing { outcome, .. } if *outcome != Outcome::Promoted);
+        let rolling_back =
+            matches!(&state.phase, Phase::Closing { outcome, .. } if *outcome != Outcome::Promoted);
         if rolling_back {
             self.complete = false;
         } else if fit >= most {
@@ -408,7 +410,10 @@ fn bare(original: &Object) -> Value {
         for counted in ["resourceVersion", "generation", "managedFields"] {
             metadata.remove(counted);
         }
-        if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+        if let Some(annotations) = metadata
+            .get_mut("annotations")
+            .and_then(Value::as_object_mut)
+        {
             annotations.remove("deployment.kubernetes.io/revision");
         }
     }

@@ -9,9 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::sleep;
-use volery::simulate::cluster::{
-    Behaviour, Fault, Kind, Lag, Lags, Refusal, Request,
-};
+use volery::simulate::cluster::{Behaviour, Fault, Kind, Lag, Lags, Refusal, Request};
 
 use super::gauges::Gauge;
 use super::timeline::decisions;
@@ -255,7 +253,9 @@ fn seeds() -> std::ops::Range<u64> {
     let Ok(text) = std::env::var("VOLERY_SEEDS") else {
         return SEEDS;
     };
-    let bounds = text.split_once("..").map(|(from, to)| (from.parse(), to.parse()));
+    let bounds = text
+        .split_once("..")
+        .map(|(from, to)| (from.parse(), to.parse()));
     match bounds {
         Some((Ok(from), Ok(to))) => from..to,
         _ => panic!("VOLERY_SEEDS={text}: expected from..to, such as 0..1000"),

@@ -268,12 +268,7 @@ pub const STORIES: &[Story] = &[
             .boxed_local()
         },
         end: End::AtRest(V2),
-        starts: &[
-            (V1, 10),
-            (V2, 10),
-            ("invoices:v1", 5),
-            ("invoices:v2", 1),
-        ],
+        starts: &[(V1, 10), (V2, 10), ("invoices:v1", 5), ("invoices:v2", 1)],
     },
     Story {
         name: "resumed at rest",

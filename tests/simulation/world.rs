@@ -82,7 +82,9 @@ pub fn in_virtual_time<F: Future<Output = ()>>(test: impl FnOnce() -> F) {
 }
 
 fn configuration(services: &[&str]) -> Loaded {
-    let mut text = "prometheus-base-url: http://prometheus/\nnamespace: workers\npoll-interval: 20s\n".to_owned();
+    let mut text =
+        "prometheus-base-url: http://prometheus/\nnamespace: workers\npoll-interval: 20s\n"
+            .to_owned();
     for service in services {
         text += &format!(
             "{service}:\n  breakpoint: 50%\n  step: 20%\n  abort: 60s\n  start_delay: {START_DELAY}s\n  \
@@ -90,7 +92,11 @@ fn configuration(services: &[&str]) -> Loaded {
              inconclusive_timeout: {INCONCLUSIVE}s\n  no_data_grace: 10s\n  success:\n    - expr: {EXPRESSION}\n"
         );
     }
-    let check = |text: &str| Query::parse(text).map(drop).map_err(|error| error.to_string());
+    let check = |text: &str| {
+        Query::parse(text)
+            .map(drop)
+            .map_err(|error| error.to_string())
+    };
     let loaded = Config::parse(Path::new("volery.yaml"), &text, &check).unwrap();
     assert!(loaded.is_valid(), "{:?}", loaded.problems);
     loaded
@@ -271,9 +277,13 @@ impl World {
             });
             let has = |role: &str, count: i64| {
                 let clone = world.object(Kind::Deployment, &format!("{name}{role}"));
-                clone.is_some_and(|clone| clone.replicas() == count && clone.status("availableReplicas") == count)
+                clone.is_some_and(|clone| {
+                    clone.replicas() == count && clone.status("availableReplicas") == count
+                })
             };
-            let wanted = world.object(Kind::Deployment, name).map_or(0, |x| x.replicas());
+            let wanted = world
+                .object(Kind::Deployment, name)
+                .map_or(0, |x| x.replicas());
             let canary = i64::from(canary);
             at && has("-canary", canary) && has("-primary", wanted - canary)
         })
@@ -306,7 +316,11 @@ impl World {
     pub fn writes(&self) -> (usize, Duration) {
         self.cluster.read_journal(|journal| {
             let count = journal.writes_by(AGENT).count();
-            let last = journal.writes.iter().rev().find(|write| write.agent == AGENT);
+            let last = journal
+                .writes
+                .iter()
+                .rev()
+                .find(|write| write.agent == AGENT);
             (count, last.map_or(Duration::ZERO, |write| write.at))
         })
     }
@@ -361,7 +375,10 @@ impl World {
             wrong.push("X is not paused".to_owned());
         }
         for clone in ["primary", "canary"] {
-            if self.object(Kind::Deployment, &format!("{name}-{clone}")).is_some() {
+            if self
+                .object(Kind::Deployment, &format!("{name}-{clone}"))
+                .is_some()
+            {
                 wrong.push(format!("the {clone} is left"));
             }
         }
@@ -384,12 +401,23 @@ impl World {
         if owned.iter().any(|set| set.image() != image) {
             wrong.push(format!("X owns a ReplicaSet of {}", owned[0].image()));
         }
-        let right = i64::try_from(pods.iter().filter(|pod| **pod == (image.to_owned(), true)).count()).unwrap();
+        let right = i64::try_from(
+            pods.iter()
+                .filter(|pod| **pod == (image.to_owned(), true))
+                .count(),
+        )
+        .unwrap();
         if right != wanted || pods.len() != usize::try_from(wanted).unwrap() {
-            wrong.push(format!("{right} of {} pods are ready ones of {image}, R = {wanted}", pods.len()));
+            wrong.push(format!(
+                "{right} of {} pods are ready ones of {image}, R = {wanted}",
+                pods.len()
+            ));
         }
         if !wrong.is_empty() {
-            self.fail(&format!("{name} is not at rest as it should be: {}", wrong.join("; ")));
+            self.fail(&format!(
+                "{name} is not at rest as it should be: {}",
+                wrong.join("; ")
+            ));
         }
     }
 
