@@ -2,7 +2,8 @@
 //!
 //! | module | what it holds |
 //! | --- | --- |
-//! | `connect` | the client: from a kubeconfig or in-cluster credentials, with deadlines |
+//! | `connect` | the client: from a kubeconfig or in-cluster credentials |
+//! | `deadline` | a deadline on every request |
 //! | `object` | API objects to the core's own, trimmed to what decisions need |
 //! | `store` | everything seen, fed by watches and by the answers to our own writes |
 //! | `watch` | one watch per kind and namespace |
@@ -11,6 +12,7 @@
 //! | `rights` | what the shipped Role must grant |
 
 mod connect;
+mod deadline;
 mod error;
 mod live;
 mod object;
@@ -58,7 +60,7 @@ impl Cluster {
     /// A cluster behind `client`, of which nothing has been seen yet.
     pub fn new(client: Client) -> Self {
         Self {
-            client,
+            client: deadline::with_deadlines(client),
             store: Arc::new(Store::default()),
         }
     }

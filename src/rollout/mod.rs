@@ -37,6 +37,8 @@ mod rest;
 pub mod state;
 mod step;
 pub mod template;
+#[cfg(test)]
+mod tests;
 
 pub use action::Action;
 pub use decide::{Desired, decide};

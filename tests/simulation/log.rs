@@ -42,11 +42,6 @@ impl Log {
     pub fn lines(&self) -> Vec<(Duration, String)> {
         self.lines.lock().unwrap().clone()
     }
-
-    pub fn contains(&self, text: &str) -> bool {
-        let lines = self.lines.lock().unwrap();
-        lines.iter().any(|(_, line)| line.contains(text))
-    }
 }
 
 impl io::Write for Log {

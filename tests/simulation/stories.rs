@@ -419,8 +419,8 @@ impl Story {
         let world = World::new(weather, deaths);
         world.note(self.name);
         // Two older versions: X has a history.
-        for image in ["orders:v-1", "orders:v0", V1] {
-            world.with_x(10, image).await;
+        for (replicas, image) in [(1, "orders:v-1"), (1, "orders:v0"), (10, V1)] {
+            world.with_x(replicas, image).await;
         }
         world
     }

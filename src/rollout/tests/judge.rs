@@ -1,0 +1,126 @@
+//! The verdict of a check, and what follows.
+
+use super::*;
+use crate::analysis::{CheckReport, Finding};
+use crate::rollout::judge;
+use crate::rollout::observation::Container;
+use crate::rollout::state::{Cause, Outcome};
+
+fn passed(pod: u32) -> Finding {
+    Finding::Passed {
+        pod: Some(format!("orders-2-{pod}")),
+        expression: "e".to_owned(),
+    }
+}
+
+fn failed(pod: &str) -> Finding {
+    Finding::Failed {
+        pod: Some(pod.to_owned()),
+        expression: "e".to_owned(),
+        text: "e is false".to_owned(),
+    }
+}
+
+fn unavailable() -> Finding {
+    Finding::Unavailable {
+        text: "HTTP 500".to_owned(),
+    }
+}
+
+fn no_data() -> Finding {
+    Finding::NoData {
+        pod: Some("orders-2-1".to_owned()),
+        expression: "e".to_owned(),
+        text: "e has no series".to_owned(),
+    }
+}
+
+/// What follows in a word, `since` seconds after the step's checks began.
+fn follows(seen: &Observation, since: u64, findings: Vec<Finding>) -> String {
+    let report = CheckReport { findings };
+    let time = Duration::from_secs(since);
+    let plan = judge(&service(), Desired::Managed, seen, time, &report);
+    match &written(&plan).phase {
+        Phase::Stepping { step, .. } if step.number == 1 => format!(
+            "goes on, {} passed, {} failed",
+            step.checks.passed, step.checks.failed
+        ),
+        Phase::Stepping { step, .. } => format!("step {}", step.number),
+        Phase::Closing {
+            outcome: Outcome::RolledBack,
+            ..
+        } => match written(&plan).rejected.as_ref().map(|it| it.failure.cause) {
+            Some(Cause::ChecksFailed) => "checks failed".to_owned(),
+            Some(Cause::MetricsUnavailable) => "metrics unavailable".to_owned(),
+            other => format!("{other:?}"),
+        },
+        other => format!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_step_ends_only_on_a_passed_check_after_its_time() {
+    let seen = in_step(2, Stage::Checking, 2, 8);
+    let good = || vec![passed(0), passed(1)];
+    for (since, findings, expected) in [
+        (0, good(), "goes on, 1 passed, 0 failed"),
+        (29, good(), "goes on, 1 passed, 0 failed"),
+        (30, good(), "step 2"),
+        (
+            29,
+            vec![passed(0), unavailable()],
+            "goes on, 0 passed, 0 failed",
+        ),
+        // inconclusive_timeout is max_step_duration here: no verdict without evidence, at any time.
+        (30, vec![passed(0), unavailable()], "metrics unavailable"),
+        (0, vec![passed(0), failed("orders-2-1")], "checks failed"),
+        (30, vec![passed(0), failed("orders-2-1")], "checks failed"),
+        (9, vec![passed(0), no_data()], "goes on, 0 passed, 0 failed"),
+        (10, vec![passed(0), no_data()], "checks failed"),
+        // The pod is gone by now: what was found about it holds neither way, and its absence is a doubt (K12, K59).
+        (
+            0,
+            vec![passed(0), passed(1), failed("gone")],
+            "goes on, 0 passed, 0 failed",
+        ),
+        (0, Vec::new(), "goes on, 0 passed, 0 failed"),
+    ] {
+        let text = format!("{since}s {findings:?}");
+        assert_eq!(follows(&seen, since, findings), expected, "{text}");
+    }
+}
+
+#[test]
+fn a_canary_that_is_not_complete_passes_nothing() {
+    let mut seen = in_step(2, Stage::Checking, 2, 8);
+    seen.replica_sets[1].available = Replicas(1);
+    assert_eq!(
+        follows(&seen, 29, vec![passed(0), passed(1)]),
+        "goes on, 0 passed, 0 failed"
+    );
+}
+
+#[test]
+fn a_restart_is_a_failed_check_once() {
+    let mut seen = in_step(2, Stage::Checking, 2, 8);
+    let restarted = seen.pods.last_mut().expect("has pods");
+    restarted.containers = vec![Container {
+        name: "worker".to_owned(),
+        restarts: 1,
+        waiting: None,
+        last_end: Some("Error, exit code 1".to_owned()),
+    }];
+    let known = restarted.uid.clone();
+    assert_eq!(
+        follows(&seen, 0, vec![passed(0), passed(1)]),
+        "checks failed"
+    );
+    let Phase::Stepping { step, .. } = &mut state(&mut seen).phase else {
+        panic!("not stepping")
+    };
+    step.checks.restarts.insert(known, 1);
+    assert_eq!(
+        follows(&seen, 0, vec![passed(0), passed(1)]),
+        "goes on, 1 passed, 0 failed"
+    );
+}

@@ -1,0 +1,141 @@
+//! The steps of an open rollout.
+
+use super::*;
+use crate::rollout::state::{Cause, Outcome};
+
+#[test]
+fn numbers_move_canary_first_and_primary_only_for_available_canary_pods() {
+    for (why, canary, available, primary, expected) in [
+        (
+            "the canary is raised first",
+            0,
+            0,
+            10,
+            Some(vec!["canary 2"]),
+        ),
+        ("its pods are awaited", 2, 1, 10, None),
+        (
+            "then the primary is lowered",
+            2,
+            2,
+            10,
+            Some(vec!["primary 8"]),
+        ),
+    ] {
+        let mut seen = in_step(2, raising(), canary, primary);
+        seen.replica_sets[1].available = Replicas(available);
+        let plan = decided(&seen, 1);
+        match expected {
+            Some(expected) => assert_eq!(scales(&plan), expected, "{why}"),
+            None => assert!(matches!(plan.next, Next::Wait(Some(_))), "{why}"),
+        }
+    }
+}
+
+#[test]
+fn availability_is_believed_only_when_pods_and_replica_set_agree() {
+    let mut seen = in_step(2, raising(), 2, 10);
+    for pod in &mut seen.pods {
+        pod.ready = Ready::No;
+    }
+    assert!(matches!(decided(&seen, 1).next, Next::Wait(Some(_))));
+}
+
+#[test]
+fn the_canary_is_not_raised_while_lowered_primary_pods_still_live() {
+    let mut seen = in_step(4, raising(), 2, 8);
+    seen.replica_sets[0].existing = Replicas(10);
+    assert!(matches!(decided(&seen, 1).next, Next::Wait(_)));
+}
+
+#[test]
+fn canary_pods_have_as_long_as_abort_says() {
+    let mut seen = in_step(2, raising(), 2, 10);
+    seen.replica_sets[1].available = Replicas(1);
+    assert_eq!(
+        decided(&seen, 59).next,
+        Next::Wait(Some(Duration::from_secs(1)))
+    );
+    let plan = decided(&seen, 60);
+    let rejected = written(&plan).rejected.as_ref().expect("is rejected");
+    assert_eq!(rejected.failure.cause, Cause::NotAvailable);
+    assert!(matches!(
+        written(&plan).phase,
+        Phase::Closing {
+            outcome: Outcome::RolledBack,
+            ..
+        }
+    ));
+}
+
+#[test]
+fn a_step_goes_through_its_stages_in_order() {
+    let settled = in_step(2, raising(), 2, 8);
+    let mut settling = settled.clone();
+    let mut going = pods(&set("orders-1", "orders-primary", V1, 9))
+        .last()
+        .expect("has pods");
+    going.life = Life::Deleting;
+    settling.pods.push(going);
+    let stage = |seen: &Observation, since| {
+        let plan = decided(seen, since);
+        let Phase::Stepping { step, .. } = &written(&plan).phase else {
+            panic!("{}", plan.status)
+        };
+        step.stage
+    };
+    assert_eq!(stage(&settling, 1), Stage::Settling);
+    let warm_up = Stage::WarmingUp {
+        elapsed: Elapsed::ZERO,
+    };
+    assert_eq!(stage(&settled, 1), warm_up);
+    let warming = in_step(2, warm_up, 2, 8);
+    assert_eq!(
+        decided(&warming, 4).next,
+        Next::Wait(Some(Duration::from_secs(1)))
+    );
+    assert_eq!(stage(&warming, 5), Stage::Checking);
+    let checking = in_step(2, Stage::Checking, 2, 8);
+    assert!(matches!(decided(&checking, 0).next, Next::Check(pods) if pods.len() == 2));
+}
+
+#[test]
+fn at_zero_replicas_both_go_to_zero_and_the_step_is_kept() {
+    let mut seen = in_step(4, Stage::Checking, 4, 6);
+    x(&mut seen).replicas = Replicas::ZERO;
+    let plan = decided(&seen, 1);
+    assert_eq!(scales(&plan), ["primary 0", "canary 0"]);
+    assert!(matches!(
+        &written(&plan).phase,
+        Phase::Stepping { step, .. } if step.stage == Stage::Sleeping && step.canary == Replicas(4)
+    ));
+}
+
+#[test]
+fn what_ends_a_rollout_from_outside_ends_it_first() {
+    for (image, outcome) in [(V1, Outcome::Cancelled), (V3, Outcome::Superseded)] {
+        let mut seen = in_step(4, Stage::Checking, 4, 6);
+        x(&mut seen).template = template(image);
+        let plan = decided(&seen, 100);
+        assert!(
+            matches!(&written(&plan).phase, Phase::Closing { outcome: how, .. } if *how == outcome),
+            "{image}"
+        );
+    }
+}
+
+#[test]
+fn a_vanished_primary_is_made_again_at_once_and_never_from_x() {
+    let mut seen = in_step(4, Stage::Checking, 4, 6);
+    seen.primary = None;
+    seen.replica_sets.remove(0);
+    let plan = decided(&seen, 1);
+    assert!(
+        matches!(
+            actions(&plan),
+            [Action::CreateClone { template: made, replicas: Replicas(6), .. }] if *made == template(V1)
+        ),
+        "{:?}",
+        plan.next
+    );
+}
