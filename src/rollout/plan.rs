@@ -8,7 +8,7 @@ use super::action::Action;
 use super::diff::TemplateDiff;
 use super::observation::Role;
 use super::replicas::Counts;
-use super::state::{Failure, Outcome, Rejection};
+use super::state::{Cause, Failure, Outcome, Rejection};
 use super::template::RolloutNumber;
 use crate::config::display_duration;
 
@@ -449,11 +449,11 @@ impl fmt::Display for Status {
                 deployment,
             } => write!(
                 f,
-                "rejected: {} failed ({}); {deployment} runs {replicas} replicas of {images}, none of the rejected one, \
-                 which is not tried again; next: deploy a fix, it is rolled out as usual; \
-                 to look: kubectl -n {namespace} get deploy {deployment} -o wide",
+                "rejected: {} failed ({}); {deployment} runs {replicas} replicas of {images}, and what failed is not tried \
+                 again; next: {}; to look: kubectl -n {namespace} get deploy {deployment}",
                 Images(rejection.images.clone()),
-                rejection.failure
+                rejection.failure,
+                what_next(rejection.failure.cause),
             ),
             Self::CandidateWaits { images } => {
                 write!(
@@ -518,6 +518,19 @@ impl fmt::Display for Status {
             Self::Releasing => f.write_str("releasing: giving the history back, no pod is touched"),
             Self::Released => f.write_str("released"),
             Self::Blocked(blocked) => write!(f, "blocked: {blocked}"),
+        }
+    }
+}
+
+/// What a person does about a version that failed.
+fn what_next(cause: Cause) -> &'static str {
+    match cause {
+        Cause::ChecksFailed | Cause::NotAvailable => "deploy a fix, it is rolled out as usual",
+        Cause::MetricsUnavailable => {
+            "once Prometheus answers, change the template in any way, an annotation will do, to have it tried again"
+        }
+        Cause::CanaryChanged => {
+            "exempt the canary from what changes it, then change the template in any way to have it tried again"
         }
     }
 }
