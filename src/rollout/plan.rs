@@ -576,7 +576,7 @@ impl fmt::Display for Event {
                 stashed,
             } => write!(
                 f,
-                "registered: {replicas} replicas of {images}, paused, {stashed} older ReplicaSets kept in the stash"
+                "registered: {replicas} replicas of {images}, paused, {stashed} older ReplicaSets kept in the stash; no pod touched"
             ),
             Self::Candidate {
                 rollout,
@@ -622,7 +622,7 @@ impl fmt::Display for Event {
             Self::Trusted { canary } => {
                 write!(
                     f,
-                    "breakpoint reached: {canary} canary pods passed, the rest follows without checks"
+                    "breakpoint reached: canary {canary}/{canary} passed all checks and is trusted, the rest follows without checks"
                 )
             }
             Self::Failed {
