@@ -149,7 +149,17 @@ fn what_cannot_be_played_is_refused_with_exit_code_2() {
     let bad = directory.path().join("bad.yaml");
     std::fs::write(&bad, "orders:\n  breakpoint: 500%\n").unwrap();
     let orders = example("orders.yaml");
-    let cases: [(&Path, &[&str], &[&str]); 7] = [
+    let cases: [(&Path, &[&str], &[&str]); 9] = [
+        (
+            &orders,
+            &["--bad", "metrics=3"],
+            &["orders-consumer has 2 success expressions"],
+        ),
+        (
+            &orders,
+            &["--service", "invoices", "--bad", "no-data"],
+            &["invoices has 0 success expressions"],
+        ),
         (&bad, &[], &["bad.yaml:2", "orders.breakpoint", "500%"]),
         (Path::new("none.yaml"), &[], &["none.yaml"]),
         (
