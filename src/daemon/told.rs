@@ -53,6 +53,10 @@ impl Told {
     /// One line per thing that happened.
     pub fn event(&mut self, event: &Event) {
         self.trouble.clear();
+        if matches!(event, Event::Candidate { .. }) {
+            // Another story begins: where it ends is told also when that is where it began.
+            self.said = None;
+        }
         self.say(event.attention(), &event.to_string());
     }
 

@@ -498,7 +498,7 @@ impl fmt::Display for Status {
             ),
             Self::Sleeping { at } => write!(
                 f,
-                "{at}: 0 replicas wanted, so nothing runs; the step goes on when there are some"
+                "{at}: no replicas wanted, going on when there are some; nothing runs and no time counts"
             ),
             Self::HandingOver => {
                 f.write_str("promoting: handing the new version's pods over; none restarts")
@@ -640,7 +640,7 @@ impl fmt::Display for Event {
                     f.write_str("cancelled: the accepted template is wanted again; canary to 0, accepted version to full strength")
                 }
                 Outcome::Superseded => {
-                    f.write_str("superseded: a newer template is wanted; canary to 0, accepted version to full strength, then the newer one from step 1")
+                    f.write_str("superseded: a newer template came; canary to 0, accepted version to full strength, then the newer one from step 1")
                 }
                 Outcome::Released => f.write_str(
                     "ended: the service leaves the configuration; canary to 0, accepted version to full strength",
@@ -664,20 +664,20 @@ impl fmt::Display for Event {
             }
             Self::Repaused { deployment } => write!(
                 f,
-                "{deployment} was un-paused, by a hand or a manifest; paused again and nothing is rolled out past Volery; \
+                "{deployment} was un-paused; paused again, nothing is rolled out past Volery; if a manifest did it, \
                  take `paused: false` out of the manifest; to roll out without Volery, remove the service from its configuration first"
             ),
             Self::Removed { replica_sets } => {
                 write!(
                     f,
-                    "removed what was started meanwhile and nobody checked: ReplicaSet {} with its pods",
+                    "removed what was started past Volery: {}, with its pods",
                     replica_sets.join(", ")
                 )
             }
             Self::AcceptedByHand { images } => {
                 write!(
                     f,
-                    "{images} was rolled out by hand and carries the load: it is the accepted version now, unchecked"
+                    "{images} was rolled out by hand and carries the load: taken as the accepted version, unchecked"
                 )
             }
             Self::Restored { images } => write!(

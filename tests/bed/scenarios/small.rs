@@ -323,7 +323,7 @@ pub fn register(trials: &mut Trials) {
             namespace.apply(&base.worker).await;
             at.log(
                 &base.daemon,
-                "cancelled: the Deployment is back at the accepted template",
+                "cancelled: the accepted template is wanted again",
             )
             .await
             .log(
