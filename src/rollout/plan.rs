@@ -622,7 +622,7 @@ impl fmt::Display for Event {
             Self::Trusted { canary } => {
                 write!(
                     f,
-                    "breakpoint reached: canary {canary}/{canary} passed all checks and is trusted, the rest follows without checks"
+                    "breakpoint reached: canary {canary}/{canary} trusted, the rest follows without checks"
                 )
             }
             Self::Failed {
