@@ -41,6 +41,10 @@ enum Command {
         log: LogArguments,
     },
     /// Play a rollout of a configured service on a simulated cluster, in virtual time: no cluster, hours in a second.
+    #[command(
+        long_about = simulation::LONG_ABOUT,
+        after_help = simulation::AFTER_HELP
+    )]
     Simulate(Box<simulation::Arguments>),
 }
 

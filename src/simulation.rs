@@ -18,7 +18,8 @@ use volery::telemetry::log::{self, Format, Paint};
 
 use crate::{LogArguments, complain};
 
-const LONG_ABOUT: &str = "\
+/// What the command does.
+pub const LONG_ABOUT: &str = "\
 Play a rollout of a configured service on a simulated cluster, in virtual time: no cluster, hours in a second.
 
 The daemon is the real one; Kubernetes and Prometheus are simulated. A running Deployment of the service is registered, \
@@ -28,7 +29,8 @@ and all is quiet. Lines that begin with # say what is done to the cluster meanwh
 The simulated Prometheus knows no series of yours: every success expression holds, for every pod, until --bad says \
 otherwise. So any configuration can be tried as it is.";
 
-const AFTER_HELP: &str = "\
+/// How it is used.
+pub const AFTER_HELP: &str = "\
 WHEN is a time since v2 was applied (12m, 1h30m) or the step that the rollout has reached (step3).
 
 Examples:
@@ -37,7 +39,7 @@ Examples:
   volery simulate config/orders.yaml --bad metrics=2@15m..20m    a bad spell of the second expression
   volery simulate config/orders.yaml --bad crash                 or never-ready, image-pull, unschedulable, no-data
   volery simulate config/orders.yaml --prometheus-down 4m..9m
-  volery simulate config/orders.yaml --bad metrics --at 12m 'image v3'     a fix comes while v2 is tried
+  volery simulate config/orders.yaml --bad metrics --at 6m 'image v3'      a fix comes while v2 is tried
   volery simulate config/orders.yaml --at 12m 'image v1'                   back to the old version
   volery simulate config/orders.yaml --at 20m 'scale 14' --at step4 'kill for 2m'
 
@@ -46,7 +48,6 @@ bad file, an unknown service, a flag that is not understood.";
 
 /// `volery simulate CONFIG`.
 #[derive(Args)]
-#[command(long_about = LONG_ABOUT, after_long_help = AFTER_HELP, after_help = AFTER_HELP)]
 pub struct Arguments {
     /// The configuration file, with which nothing may be wrong.
     config: PathBuf,

@@ -9,7 +9,7 @@ use tracing::debug;
 
 use super::Lifetime;
 use super::clock::{self, Stopwatch};
-use super::told::Told;
+use super::told::{Standing, Told};
 use crate::analysis::{CheckReport, Checker, Finding, Metrics, PodName, Query};
 use crate::cluster::{Cluster, ClusterError};
 use crate::config::{Service, display_duration};
@@ -141,6 +141,7 @@ impl ServiceTask {
             events,
             next,
         } = plan;
+        let standing = Standing::of(&observation);
         if !matches!(next, Next::Check(_)) {
             self.drop_check();
         }
@@ -158,7 +159,7 @@ impl ServiceTask {
                 Rest::None
             }
             Next::Check(pods) => {
-                self.told.status(&status, moment);
+                self.told.status(&status, standing, moment);
                 if self.check.is_none() {
                     self.begin_check(pods);
                 }
@@ -168,7 +169,7 @@ impl ServiceTask {
             // A live look that asks for a live look again has seen something change under it.
             Next::LookLive => Rest::AtMost(FIRST_PAUSE),
             Next::Wait(time) => {
-                self.told.status(&status, moment);
+                self.told.status(&status, standing, moment);
                 self.failures = 0;
                 Rest::AtMost(time.unwrap_or(Duration::MAX))
             }

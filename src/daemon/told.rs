@@ -5,8 +5,9 @@ use std::time::Duration;
 use tracing::{debug, info, warn};
 
 use super::clock::Instant;
+use crate::rollout::observation::Observed;
 use crate::rollout::plan::Attention;
-use crate::rollout::{Event, Status};
+use crate::rollout::{Event, Observation, Status};
 
 /// A passing moment that lasts this long is worth a line.
 const LINGERING: Duration = Duration::from_secs(10);
@@ -19,6 +20,24 @@ pub(super) struct Told {
     /// The last status that was said.
     said: Option<Status>,
     trouble: String,
+}
+
+/// How firm the ground is on which a status stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// Kubernetes has seen what X says.
+    Firm,
+    /// It has not yet, so that the next moment may tell another story.
+    Provisional,
+}
+
+impl Standing {
+    pub fn of(observation: &Observation) -> Self {
+        match &observation.original {
+            Some(original) if original.observed == Observed::NotYet => Self::Provisional,
+            Some(_) | None => Self::Firm,
+        }
+    }
 }
 
 impl Told {
@@ -34,11 +53,15 @@ impl Told {
     /// One line per thing that happened.
     pub fn event(&mut self, event: &Event) {
         self.trouble.clear();
+        if matches!(event, Event::Candidate { .. }) {
+            // Another story begins: where it ends is told also when that is where it began.
+            self.said = None;
+        }
         self.say(event.attention(), &event.to_string());
     }
 
     /// One line per change of what the service is doing.
-    pub fn status(&mut self, status: &Status, now: Instant) {
+    pub fn status(&mut self, status: &Status, standing: Standing, now: Instant) {
         self.trouble.clear();
         let since = match &self.current {
             Some((current, since)) if current == status => *since,
@@ -50,14 +73,11 @@ impl Told {
         if self.said.as_ref().is_some_and(|said| status.repeats(said)) {
             return;
         }
-        let attention = match status.attention() {
-            Attention::Passing if now.saturating_duration_since(since) >= LINGERING => {
-                Attention::Routine
-            }
-            attention @ (Attention::Wanted
-            | Attention::Routine
-            | Attention::Passing
-            | Attention::Detail) => attention,
+        let lasts = now.saturating_duration_since(since) >= LINGERING;
+        let attention = match (status.attention(), standing) {
+            (Attention::Passing, _) if lasts => Attention::Routine,
+            (Attention::Routine, Standing::Provisional) if !lasts => Attention::Passing,
+            (attention, Standing::Firm | Standing::Provisional) => attention,
         };
         if attention != Attention::Passing {
             self.say(attention, &status.to_string());

@@ -8,7 +8,7 @@ use super::action::Action;
 use super::diff::TemplateDiff;
 use super::observation::Role;
 use super::replicas::Counts;
-use super::state::{Failure, Outcome, Rejection};
+use super::state::{Cause, Failure, Outcome, Rejection};
 use super::template::RolloutNumber;
 use crate::config::display_duration;
 
@@ -449,11 +449,11 @@ impl fmt::Display for Status {
                 deployment,
             } => write!(
                 f,
-                "rejected: {} failed ({}); {deployment} runs {replicas} replicas of {images}, none of the rejected one, \
-                 which is not tried again; next: deploy a fix, it is rolled out as usual; \
-                 to look: kubectl -n {namespace} get deploy {deployment} -o wide",
+                "rejected: {} failed ({}); {deployment} runs {replicas} replicas of {images}, and what failed is not tried \
+                 again; next: {}; to look: kubectl -n {namespace} get deploy {deployment}",
                 Images(rejection.images.clone()),
-                rejection.failure
+                rejection.failure,
+                what_next(rejection.failure.cause),
             ),
             Self::CandidateWaits { images } => {
                 write!(
@@ -498,7 +498,7 @@ impl fmt::Display for Status {
             ),
             Self::Sleeping { at } => write!(
                 f,
-                "{at}: 0 replicas wanted, so nothing runs; the step goes on when there are some"
+                "{at}: no replicas wanted, going on when there are some; nothing runs and no time counts"
             ),
             Self::HandingOver => {
                 f.write_str("promoting: handing the new version's pods over; none restarts")
@@ -518,6 +518,19 @@ impl fmt::Display for Status {
             Self::Releasing => f.write_str("releasing: giving the history back, no pod is touched"),
             Self::Released => f.write_str("released"),
             Self::Blocked(blocked) => write!(f, "blocked: {blocked}"),
+        }
+    }
+}
+
+/// What a person does about a version that failed.
+fn what_next(cause: Cause) -> &'static str {
+    match cause {
+        Cause::ChecksFailed | Cause::NotAvailable => "deploy a fix, it is rolled out as usual",
+        Cause::MetricsUnavailable => {
+            "once Prometheus answers, change the template in any way, an annotation will do, to have it tried again"
+        }
+        Cause::CanaryChanged => {
+            "exempt the canary from what changes it, then change the template in any way to have it tried again"
         }
     }
 }
@@ -563,7 +576,7 @@ impl fmt::Display for Event {
                 stashed,
             } => write!(
                 f,
-                "registered: {replicas} replicas of {images}, paused, {stashed} older ReplicaSets kept in the stash"
+                "registered: {replicas} replicas of {images}, paused, {stashed} older ReplicaSets kept in the stash; no pod touched"
             ),
             Self::Candidate {
                 rollout,
@@ -609,7 +622,7 @@ impl fmt::Display for Event {
             Self::Trusted { canary } => {
                 write!(
                     f,
-                    "breakpoint reached: {canary} canary pods passed, the rest follows without checks"
+                    "breakpoint reached: canary {canary}/{canary} trusted, the rest follows without checks"
                 )
             }
             Self::Failed {
@@ -627,7 +640,7 @@ impl fmt::Display for Event {
                     f.write_str("cancelled: the accepted template is wanted again; canary to 0, accepted version to full strength")
                 }
                 Outcome::Superseded => {
-                    f.write_str("superseded: a newer template is wanted; canary to 0, accepted version to full strength, then the newer one from step 1")
+                    f.write_str("superseded: a newer template came; canary to 0, accepted version to full strength, then the newer one from step 1")
                 }
                 Outcome::Released => f.write_str(
                     "ended: the service leaves the configuration; canary to 0, accepted version to full strength",
@@ -651,20 +664,20 @@ impl fmt::Display for Event {
             }
             Self::Repaused { deployment } => write!(
                 f,
-                "{deployment} was un-paused, by a hand or a manifest; paused again and nothing is rolled out past Volery; \
+                "{deployment} was un-paused; paused again, nothing is rolled out past Volery; if a manifest did it, \
                  take `paused: false` out of the manifest; to roll out without Volery, remove the service from its configuration first"
             ),
             Self::Removed { replica_sets } => {
                 write!(
                     f,
-                    "removed what was started meanwhile and nobody checked: ReplicaSet {} with its pods",
+                    "removed what was started past Volery: {}, with its pods",
                     replica_sets.join(", ")
                 )
             }
             Self::AcceptedByHand { images } => {
                 write!(
                     f,
-                    "{images} was rolled out by hand and carries the load: it is the accepted version now, unchecked"
+                    "{images} was rolled out by hand and carries the load: taken as the accepted version, unchecked"
                 )
             }
             Self::Restored { images } => write!(

@@ -13,7 +13,7 @@ use super::cluster::{
     Refusal, Turn, deployment,
 };
 use super::prometheus::Prometheus;
-use super::scenario::{Deed, Scenario, Trouble, Version, What, When};
+use super::scenario::{Deed, Scenario, Trouble, Version, What, When, Which};
 use super::summary::{Ending, Summary};
 use crate::analysis::Query;
 use crate::cluster::STATE_ANNOTATION;
@@ -63,6 +63,16 @@ pub enum PlayError {
     /// Nothing to play.
     #[error("the file has no service")]
     NoService,
+    /// A version's expressions are to be false, and there are none, or not so many.
+    #[error("{name} has {known} success expressions in the file, so none of them can be {asked}")]
+    NoExpression {
+        /// The service.
+        name: ServiceName,
+        /// How many there are.
+        known: usize,
+        /// What is to go wrong.
+        asked: &'static str,
+    },
     /// A service cannot leave a file that is then empty.
     #[error(
         "{name} cannot be removed: the simulated file must keep another service in its namespace, and this one has none"
@@ -193,6 +203,7 @@ impl<'a> Play<'a> {
         service: &'a Service,
         scenario: &Scenario,
     ) -> Result<Self, PlayError> {
+        has_expressions(service, scenario)?;
         let leaves = scenario.deeds.iter().any(|deed| deed.what == What::Remove);
         let mut loaded = loaded.clone();
         loaded.config.services.retain(|_, other| {
@@ -569,6 +580,32 @@ impl<'a> Play<'a> {
         self.kill();
         Played { summary, journal }
     }
+}
+
+/// Trouble with expressions needs expressions.
+fn has_expressions(service: &Service, scenario: &Scenario) -> Result<(), PlayError> {
+    let known = service.success.len();
+    for deed in &scenario.deeds {
+        let What::Spoil(_, trouble) = &deed.what else {
+            continue;
+        };
+        let (needed, asked) = match trouble {
+            Trouble::Metrics(Which::All) => (1, "false"),
+            Trouble::Metrics(Which::Only(number)) => (*number, "false at that place"),
+            Trouble::NoData => (1, "without data"),
+            Trouble::Crash | Trouble::NeverReady | Trouble::ImagePull | Trouble::Unschedulable => {
+                continue;
+            }
+        };
+        if needed > known {
+            return Err(PlayError::NoExpression {
+                name: service.name.clone(),
+                known,
+                asked,
+            });
+        }
+    }
+    Ok(())
 }
 
 /// What pods of a version with this trouble do, where it is theirs.

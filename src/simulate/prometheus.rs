@@ -289,13 +289,12 @@ impl Values {
     fn of(query: &Query) -> Self {
         let pod = PodName::new("pod").ok();
         let tree = promql_parser::parser::parse(&query.judged(pod.as_ref()));
-        let sides = tree.ok().and_then(|tree| match without_parentheses(&tree) {
-            Expr::Binary(binary) => Some((
-                binary.op.to_string(),
-                number(&binary.lhs),
-                number(&binary.rhs),
-            )),
-            _ => None,
+        let sides = tree.ok().and_then(|tree| {
+            let Expr::Binary(binary) = without_parentheses(&tree) else {
+                return None;
+            };
+            let operator = binary.op.to_string();
+            Some((operator, number(&binary.lhs), number(&binary.rhs)))
         });
         let Some((operator, left, right)) = sides else {
             return Self {
@@ -369,11 +368,14 @@ fn without_parentheses(mut tree: &Expr) -> &Expr {
 }
 
 fn number(tree: &Expr) -> Option<f64> {
-    match without_parentheses(tree) {
-        Expr::NumberLiteral(number) => Some(number.val),
-        Expr::Unary(negated) => number(&negated.expr).map(|value| -value),
-        _ => None,
+    let tree = without_parentheses(tree);
+    if let Expr::Unary(negated) = tree {
+        return number(&negated.expr).map(|value| -value);
     }
+    let Expr::NumberLiteral(literal) = tree else {
+        return None;
+    };
+    Some(literal.val)
 }
 
 #[cfg(test)]

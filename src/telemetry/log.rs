@@ -120,9 +120,10 @@ struct Fields {
 
 impl Fields {
     fn take(&mut self, field: &Field, value: Value) {
-        let text = |value: Value| match value {
-            Value::String(text) => text,
-            other => other.to_string(),
+        let text = |value: Value| {
+            value
+                .as_str()
+                .map_or_else(|| value.to_string(), str::to_owned)
         };
         match field.name() {
             SERVICE => self.service = text(value),

@@ -1,6 +1,6 @@
 //! The ReplicaSet controller (`pkg/controller/replicaset/replica_set.go`): pods as many as `spec.replicas` says.
 
-use std::cmp::Ordering;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -418,14 +418,12 @@ impl ReplicaSetController {
         if count < pods.len() {
             let neighbours = self.neighbours(replica_set);
             let now = self.clock.seconds();
-            pods.sort_by(|one, other| {
-                let rank = |pod: &Object| {
-                    neighbours
-                        .get(pod.text("/spec/nodeName"))
-                        .copied()
-                        .unwrap_or_default()
-                };
-                deletion_order((one, rank(one)), (other, rank(other)), now)
+            pods.sort_by_cached_key(|pod| {
+                let rank = neighbours
+                    .get(pod.text("/spec/nodeName"))
+                    .copied()
+                    .unwrap_or_default();
+                deletion_order(pod, rank, now)
             });
         }
         pods.truncate(count);
@@ -643,52 +641,40 @@ pub(super) fn release_patch(object: &Object, owner: &Object) -> Patch {
     }))
 }
 
-/// Which of two pods is deleted first (`ActivePodsWithRanks`), each with the number of its neighbours.
-fn deletion_order(one: (&Object, usize), other: (&Object, usize), now: i64) -> Ordering {
-    let ((one, one_rank), (other, other_rank)) = (one, other);
-    let is_assigned = |pod: &Object| !pod.text("/spec/nodeName").is_empty();
-    let phase = |pod: &Object| match pod.text("/status/phase") {
+/// Which pods are deleted first (`ActivePodsWithRanks`), each with the number of its neighbours.
+///
+/// The real order is none: it compares ages by their order of magnitude, then by uid, but goes on to restarts where two
+/// are equal to the second, which is not transitive. Go's sort puts up with that; Rust's panics. So equal orders of
+/// magnitude are always told apart by restarts and age first, by uid last.
+fn deletion_order(pod: &Object, neighbours: usize, now: i64) -> impl Ord + use<> {
+    let is_assigned = !pod.text("/spec/nodeName").is_empty();
+    let phase = match pod.text("/status/phase") {
         "Pending" => 0,
         "Running" => 2,
         _ => 1,
     };
-    let cost = |pod: &Object| {
-        pod.annotation("controller.kubernetes.io/pod-deletion-cost")
-            .and_then(|cost| cost.parse::<i32>().ok())
-            .unwrap_or_default()
-    };
-    let created =
-        |pod: &Object| seconds_of(pod.text("/metadata/creationTimestamp")).unwrap_or_default();
-    is_assigned(one)
-        .cmp(&is_assigned(other))
-        .then_with(|| phase(one).cmp(&phase(other)))
-        .then_with(|| one.is_ready().cmp(&other.is_ready()))
-        .then_with(|| cost(one).cmp(&cost(other)))
-        .then_with(|| other_rank.cmp(&one_rank))
-        .then_with(|| match (ready_since(one), ready_since(other)) {
-            (Some(first), Some(second)) => by_age(first, second, now, one, other),
-            _ => Ordering::Equal,
-        })
-        .then_with(|| restarts(other).cmp(&restarts(one)))
-        .then_with(|| by_age(created(one), created(other), now, one, other))
+    let cost = pod
+        .annotation("controller.kubernetes.io/pod-deletion-cost")
+        .and_then(|cost| cost.parse::<i32>().ok())
+        .unwrap_or_default();
+    let created = seconds_of(pod.text("/metadata/creationTimestamp")).unwrap_or_default();
+    (
+        (is_assigned, phase, pod.is_ready(), cost),
+        Reverse(neighbours),
+        ready_since(pod).map(|since| magnitude(now - since)),
+        Reverse(restarts(pod)),
+        magnitude(now - created),
+        pod.uid().to_owned(),
+    )
 }
 
-/// The younger first, ages compared by their order of magnitude, equal ones by uid.
-fn by_age(one_since: i64, other_since: i64, now: i64, one: &Object, other: &Object) -> Ordering {
-    if one_since == other_since {
-        return Ordering::Equal;
-    }
-    // The real controller takes the logarithm of nanoseconds; the difference of ranks is the same in seconds but for
-    // rounding, so nanoseconds it is.
-    let rank = |since: i64| {
-        u128::try_from(now - since)
-            .unwrap_or_default()
-            .saturating_mul(1_000_000_000)
-            .checked_ilog2()
-    };
-    rank(one_since)
-        .cmp(&rank(other_since))
-        .then_with(|| one.uid().cmp(other.uid()))
+/// The order of magnitude of an age in seconds. The real controller takes the logarithm of nanoseconds; the difference
+/// of two is the same in seconds but for rounding, so nanoseconds it is.
+fn magnitude(age: i64) -> Option<u32> {
+    u128::try_from(age)
+        .unwrap_or_default()
+        .saturating_mul(1_000_000_000)
+        .checked_ilog2()
 }
 
 /// The most restarts of any container of a pod.
