@@ -55,7 +55,7 @@ fn a_rejected_template_is_known_by_its_replica_set_when_defaults_have_changed() 
         },
     });
     give(&mut seen, set("orders-2", "orders-volery", V2, 0));
-    assert!(matches!(decided(&seen, 0).status, Status::Rejected(_)));
+    assert!(matches!(decided(&seen, 0).status, Status::Rejected { .. }));
 }
 
 #[test]
