@@ -238,7 +238,19 @@ fn a_promoted_rollout_starts_each_pod_once() {
     assert_eq!((summary.most_alive, summary.least_available), (11, 10));
 }
 
+#[test]
+fn so_does_one_of_many_replicas_whose_pods_became_ready_at_once() {
+    let summary = played_with(60, Vec::new()).summary;
+    assert_eq!(summary.ending, Ending::Promoted);
+    assert_eq!(summary.pod_starts(), 60);
+    assert_eq!((summary.most_alive, summary.least_available), (66, 60));
+}
+
 fn played(deeds: Vec<Deed>) -> Played {
+    played_with(10, deeds)
+}
+
+fn played_with(replicas: u32, deeds: Vec<Deed>) -> Played {
     let loaded = daemon::load(&example("orders.yaml")).unwrap();
     let service = choose(&loaded, None).unwrap();
     assert_eq!(
@@ -246,7 +258,7 @@ fn played(deeds: Vec<Deed>) -> Played {
         "orders-consumer",
         "the first of the file"
     );
-    let mut scenario = Scenario::good(10);
+    let mut scenario = Scenario::good(replicas);
     scenario.deeds.extend(deeds);
     tokio::runtime::Builder::new_current_thread()
         .enable_time()
