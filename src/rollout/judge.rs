@@ -64,8 +64,9 @@ impl Judgement {
         let mut doubts = Vec::new();
         let available = stand.available();
         if available >= stand.target() && available > Replicas::ZERO {
-            checks.short_for = Elapsed::ZERO;
+            checks.short_for = None;
         } else {
+            checks.short_for.get_or_insert(Elapsed::ZERO);
             doubts.push(format!(
                 "only {available} of {} canary pods are available",
                 stand.target()
@@ -106,7 +107,10 @@ impl Judgement {
         let service = stand.pass.service;
         let Self { verdict, checks } = self;
         let mut events = Vec::new();
-        if checks.short_for.duration() >= service.abort {
+        if checks
+            .short_for
+            .is_some_and(|short_for| short_for.duration() >= service.abort)
+        {
             return stand.fail_unavailable();
         }
         match verdict {

@@ -195,8 +195,10 @@ pub struct Checks {
     pub failed: u32,
     /// Time since the last check that said yes or no (promise 4).
     pub inconclusive_for: Elapsed,
-    /// Time since the last check that found all canary pods available; counts against `abort` (case K12).
-    pub short_for: Elapsed,
+    /// Time since the first of the latest checks in a row that found canary pods missing, if the last one did; counts
+    /// against `abort` (case K12).
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub short_for: Option<Elapsed>,
     /// Restarts already held against the candidate, by pod; pods that never restarted are not listed (case K22).
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub restarts: BTreeMap<Uid, u32>,
@@ -325,7 +327,9 @@ impl State {
                 Stage::Checking => {
                     step.checks.elapsed.add(since);
                     step.checks.inconclusive_for.add(since);
-                    step.checks.short_for.add(since);
+                    if let Some(short_for) = &mut step.checks.short_for {
+                        short_for.add(since);
+                    }
                     if let Some(since_last) = &mut step.checks.since_last {
                         since_last.add(since);
                     }

@@ -569,7 +569,7 @@ mod tests {
         );
         assert_eq!(
             plan.status.to_string(),
-            "step 2/3: 0 replicas wanted, so nothing runs; the step goes on when there are some"
+            "step 2/3: no replicas wanted, going on when there are some; nothing runs and no time counts"
         );
     }
 

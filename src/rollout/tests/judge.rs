@@ -124,3 +124,33 @@ fn a_restart_is_a_failed_check_once() {
         "goes on, 1 passed, 0 failed"
     );
 }
+
+#[test]
+fn a_canary_that_falls_short_has_abort_from_the_check_that_found_it() {
+    // The last check, long ago, found all of them: one missing now is a doubt, however far apart checks are.
+    let mut seen = in_step(2, Stage::Checking, 2, 8);
+    seen.replica_sets[1].available = Replicas(1);
+    let mut slow = service();
+    slow.check_interval = Duration::from_secs(120);
+    slow.inconclusive_timeout = Duration::from_secs(600);
+    let report = CheckReport {
+        findings: vec![passed(0), passed(1)],
+    };
+    let verdict = |seen: &Observation, since: u64| {
+        judge(
+            &slow,
+            Desired::Managed,
+            seen,
+            Duration::from_secs(since),
+            &report,
+        )
+    };
+    let plan = verdict(&seen, 120);
+    let found = written(&plan).clone();
+    assert!(matches!(found.phase, Phase::Stepping { .. }), "{found:?}");
+    // The check after it finds the same: more than `abort` has gone by.
+    *state(&mut seen) = found;
+    let plan = verdict(&seen, 120);
+    let cause = written(&plan).rejected.as_ref().map(|it| it.failure.cause);
+    assert_eq!(cause, Some(Cause::NotAvailable));
+}
