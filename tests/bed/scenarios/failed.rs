@@ -185,7 +185,7 @@ async fn second_step(scene: std::sync::Arc<Scene>) {
     );
     at_rest(namespace, NAME, "v1", 10).await;
     base.daemon
-        .log_contains("closed: the Deployment owns its pods again, 10 replicas")
+        .log_contains("orders-worker runs 10 replicas of registry.example/orders-worker:v1")
         .await;
     started(namespace, before, &[("v1", 4), ("v2", 4)]).await;
     never_more_than(namespace, before, 12).await;
