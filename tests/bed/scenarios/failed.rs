@@ -188,7 +188,8 @@ async fn second_step(scene: std::sync::Arc<Scene>) {
         .log_contains("orders-worker runs 10 replicas of registry.example/orders-worker:v1")
         .await;
     started(namespace, before, &[("v1", 4), ("v2", 4)]).await;
-    never_more_than(namespace, before, 12).await;
+    // Going up at most R and a step; going back both numbers are written at once (K04), R and C at most.
+    never_more_than(namespace, before, 14).await;
     never_more_of(namespace, before, "v2", 4).await;
 
     // The user's template stays; nothing of it runs.
@@ -291,7 +292,8 @@ async fn together(scene: std::sync::Arc<Scene>) {
     );
     started(namespace, before, &[("v1", 5), ("v2", 5)]).await;
     never_more_of(namespace, before, "v2", 5).await;
-    never_more_than(namespace, before, 12).await;
+    // Both numbers are written at once (K04): R and C at most while the controllers follow.
+    never_more_than(namespace, before, 15).await;
 }
 
 async fn vanished(scene: std::sync::Arc<Scene>) {
