@@ -34,7 +34,14 @@ pub(super) fn hand_over(
         return wait();
     };
     if set.owner == target.uid {
-        return if recognised(target, set) {
+        // X was un-paused and started another version beside it: its status counts both and will never match. At rest
+        // it is judged which of them stays.
+        let shares = to == Role::Original
+            && pass
+                .observation
+                .replica_sets_of(&target.uid)
+                .any(|other| other.uid != set.uid);
+        return if shares || recognised(target, set) {
             Handover::Done
         } else {
             Handover::Unrecognised

@@ -82,3 +82,15 @@ fn a_newer_template_before_the_move_supersedes_and_after_it_does_not() {
         plan.next
     );
 }
+
+#[test]
+fn a_version_that_x_started_beside_the_moved_one_does_not_block_the_close() {
+    let mut seen = promoting();
+    seen.replica_sets[1].owner = uid("orders");
+    give(&mut seen, set("orders-3", "orders", V3, 3));
+    x(&mut seen).status.replicas = Replicas(13);
+    assert!(matches!(
+        written(&decided(&seen, 0)).phase,
+        Phase::Closing { .. }
+    ));
+}
