@@ -17,7 +17,7 @@ use tracing::{info, warn};
 use crate::analysis::{Metrics, Query};
 use crate::chain::chain;
 use crate::cluster::{Cluster, Kind, Registered};
-use crate::config::{Config, Loaded, Service};
+use crate::config::{Config, Loaded, Service, display_duration};
 use crate::rollout::Desired;
 use service::ServiceTask;
 
@@ -104,6 +104,14 @@ pub async fn run(
         }
         let leaving = leaving(loaded, &cluster.store().registered());
         if !leaving.is_empty() {
+            for service in &leaving {
+                info!(
+                    service = service.name.as_str(),
+                    "no longer in {}: given back in {}, unless the file names it again at the next start",
+                    loaded.file.display(),
+                    display_duration(release_after)
+                );
+            }
             tokio::time::sleep(release_after).await;
         }
         for service in leaving {

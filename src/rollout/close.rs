@@ -47,14 +47,15 @@ pub(super) fn decide(pass: &Pass<'_>, outcome: &Outcome, elapsed: Elapsed) -> Pl
     {
         return plan;
     }
-    if let Some(set) = set {
-        match hand_over(pass, set, Role::Primary, Role::Original, &status) {
-            Handover::Go(plan) => return plan,
-            Handover::Unrecognised => return await_recognition(status, Role::Original, elapsed),
-            Handover::Done => {}
-        }
+    let Some(set) = set else {
+        // Only a live look can say that nothing is left of the accepted version: it would be started anew.
+        return pass.observation.live(tidy(pass, outcome, status));
+    };
+    match hand_over(pass, set, Role::Primary, Role::Original, &status) {
+        Handover::Go(plan) => plan,
+        Handover::Unrecognised => await_recognition(status, Role::Original, elapsed),
+        Handover::Done => tidy(pass, outcome, status),
     }
-    tidy(pass, outcome, status)
 }
 
 /// The primary's next number on its way back to R. After a failure all at once: a bad consumer harms data (case K04).
@@ -89,7 +90,8 @@ fn tidy(pass: &Pass<'_>, outcome: &Outcome, status: Status) -> Plan {
             images: images(pass.accepted()),
             replicas: pass.wanted(),
         };
-        return Plan {
+        // A clone that only a late watch does not show would be forgotten with its pods.
+        return pass.observation.live(Plan {
             status,
             events: if *outcome == Outcome::Promoted {
                 Vec::new()
@@ -97,7 +99,7 @@ fn tidy(pass: &Pass<'_>, outcome: &Outcome, status: Status) -> Plan {
                 vec![closed]
             },
             next: Next::Act(vec![pass.write(state, None)]),
-        };
+        });
     }
     let mut actions: Vec<Action> = Vec::new();
     let mut left = Vec::new();

@@ -210,7 +210,10 @@ fn crash(pod: &Pod, times: u32) -> String {
     let what = if pod.phase == PodPhase::Failed {
         "failed".to_owned()
     } else {
-        format!("restarted {times} times")
+        format!(
+            "restarted {times} time{}",
+            if times == 1 { "" } else { "s" }
+        )
     };
     format!("{} {what}{}", pod.name, how.unwrap_or_default())
 }
@@ -220,6 +223,10 @@ fn shortened(findings: &[String]) -> String {
     match findings {
         [] => String::new(),
         [only] => only.clone(),
-        [first, rest @ ..] => format!("{first} (and {} more)", rest.len()),
+        [first, rest @ ..] => format!(
+            "{first} (and {} more such finding{})",
+            rest.len(),
+            if rest.len() == 1 { "" } else { "s" }
+        ),
     }
 }

@@ -576,7 +576,7 @@ impl fmt::Display for Event {
                 stashed,
             } => write!(
                 f,
-                "registered: {replicas} replicas of {images}, paused, {stashed} older ReplicaSets kept in the stash; no pod touched"
+                "registered: {replicas} replicas of {images}, paused, older ReplicaSets kept in the stash: {stashed}; no pod touched"
             ),
             Self::Candidate {
                 rollout,
@@ -615,7 +615,7 @@ impl fmt::Display for Event {
                 evidence,
             } => write!(
                 f,
-                "{at}: check inconclusive: {evidence}; neither good nor bad, asking again; rolled back after {} without an answer",
+                "{at}: check inconclusive: {evidence}; neither good nor bad, asking again; rolled back after {} without a conclusive check",
                 display_duration(*limit)
             ),
             Self::CheckConclusive { at } => write!(f, "{at}: checks pass again"),
@@ -687,7 +687,7 @@ impl fmt::Display for Event {
             Self::Released { history } => {
                 write!(
                     f,
-                    "released: un-paused, {history} older ReplicaSets given back, no pod touched"
+                    "released: un-paused, older ReplicaSets given back: {history}; no pod touched by Volery"
                 )
             }
         }

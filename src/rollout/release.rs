@@ -160,7 +160,7 @@ mod tests {
         let told: Vec<String> = plan.events.iter().map(ToString::to_string).collect();
         assert_eq!(
             told,
-            ["released: un-paused, 0 older ReplicaSets given back, no pod touched"]
+            ["released: un-paused, older ReplicaSets given back: 0; no pod touched by Volery"]
         );
     }
 

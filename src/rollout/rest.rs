@@ -115,9 +115,12 @@ fn single_out(
         .wanted()
         .saturating_sub(pass.original.rest.max_unavailable(pass.wanted()));
     let carries_the_load = keeper.is_some_and(|keeper| keeper.available >= needed);
-    let taken_over = started
-        .iter()
-        .find(|set| set.template == pass.original.template);
+    // A version that has fewer pods available than the accepted one carries nothing, however few those are: right after a
+    // rollback the accepted pods are still starting, and the version that failed must not win by that.
+    let taken_over = started.iter().find(|set| {
+        set.template == pass.original.template
+            && keeper.is_none_or(|keeper| set.available > keeper.available)
+    });
     if pass.original.template != *pass.accepted()
         && !carries_the_load
         && let Some(set) = taken_over

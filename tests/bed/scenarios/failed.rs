@@ -46,7 +46,7 @@ pub fn register(trials: &mut Trials) {
             })
             .await;
             base.daemon
-                .log_contains("restarted 1 times, container worker ended: ")
+                .log_contains("restarted 1 time, container worker ended: ")
                 .await;
             base.daemon.log_contains("failed: checks failed: ").await;
         },

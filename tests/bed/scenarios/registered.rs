@@ -34,7 +34,7 @@ pub fn register(trials: &mut Trials) {
             let text = config(&namespace, &url, "").replace("NS", &namespace.name);
             let daemon = namespace.daemon(&namespace.daemon_setup(&text)).await;
             daemon
-                .log_contains("registered: 10 replicas of registry.example/orders-worker:v1, paused, 2 older ReplicaSets")
+                .log_contains("registered: 10 replicas of registry.example/orders-worker:v1, paused, older ReplicaSets kept in the stash: 2")
                 .await;
             daemon
                 .log_contains("at rest: 10 replicas of registry.example/orders-worker:v1")
@@ -171,7 +171,7 @@ pub fn register(trials: &mut Trials) {
             setup.extra_args = vec!["--release-after".to_owned(), "1s".to_owned()];
             let daemon = namespace.daemon(&setup).await;
             daemon
-                .log_contains("orders-worker: released: un-paused, 2 older ReplicaSets given back, no pod touched")
+                .log_contains("orders-worker: released: un-paused, older ReplicaSets given back: 2; no pod touched by Volery")
                 .await;
             let x = namespace.complete(X).await;
             untouched(&namespace, before).await;
@@ -290,7 +290,7 @@ pub fn register(trials: &mut Trials) {
             setup.extra_args = vec!["--release-after".to_owned(), "1s".to_owned()];
             let daemon = namespace.daemon(&setup).await;
             daemon
-                .log_contains("orders-worker: released: un-paused, 2 older ReplicaSets given back")
+                .log_contains("orders-worker: released: un-paused, older ReplicaSets given back: 2")
                 .await;
             untouched(&namespace, before).await;
             namespace.scale(X, 10).await;
