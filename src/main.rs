@@ -2,6 +2,7 @@
 
 mod simulation;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use volery::analysis::{Metrics, NoMetrics, Prometheus};
 use volery::chain::chain;
 use volery::config::{ConfigError, Loaded, parse_duration};
 use volery::daemon::{self, Lifetime};
+use volery::telemetry::health::{self, Health};
 use volery::telemetry::log;
 
 /// Progressive rollouts for queue workers: plain Deployments, a few pods at a time, judged by Prometheus.
@@ -37,6 +39,9 @@ enum Command {
         /// How long a registered service must have been absent from a valid file before it is given back.
         #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = parse_duration)]
         release_after: Duration,
+        /// Where /livez and /readyz are served for probes, such as 0.0.0.0:8080 [default: nowhere].
+        #[arg(long, value_name = "ADDRESS")]
+        listen: Option<SocketAddr>,
         #[command(flatten)]
         log: LogArguments,
     },
@@ -79,13 +84,19 @@ fn main() -> ExitCode {
         Command::Run {
             config,
             release_after,
+            listen,
             log,
-        } => run_forever(&config, release_after, &log),
+        } => run_forever(&config, release_after, listen, &log),
         Command::Simulate(arguments) => simulation::main(&arguments),
     }
 }
 
-fn run_forever(config: &Path, release_after: Duration, log: &LogArguments) -> ExitCode {
+fn run_forever(
+    config: &Path,
+    release_after: Duration,
+    listen: Option<SocketAddr>,
+    log: &LogArguments,
+) -> ExitCode {
     if let Err(error) = log::install(log.format, &log.filter, log::wall_clock()) {
         return complain(&chain(&error));
     }
@@ -101,7 +112,7 @@ fn run_forever(config: &Path, release_after: Duration, log: &LogArguments) -> Ex
             return fail(&anyhow::Error::new(error).context("the runtime cannot be started"));
         }
     };
-    match runtime.block_on(run(config, release_after)) {
+    match runtime.block_on(run(config, release_after, listen)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error),
     }
@@ -120,7 +131,25 @@ fn complain(problem: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-async fn run(file: &Path, release_after: Duration) -> anyhow::Result<()> {
+async fn run(
+    file: &Path,
+    release_after: Duration,
+    listen: Option<SocketAddr>,
+) -> anyhow::Result<()> {
+    let health = Health::default();
+    let probes = match listen {
+        Some(address) => Some(tokio::spawn(health::serve(
+            health::bind(address).await?,
+            health.clone(),
+        ))),
+        None => None,
+    };
+    let probes = async {
+        match probes {
+            Some(probes) => probes.await,
+            None => std::future::pending().await,
+        }
+    };
     let (end, mut lifetime) = watch::channel(Lifetime::Running);
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -131,7 +160,7 @@ async fn run(file: &Path, release_after: Duration) -> anyhow::Result<()> {
         }
         end.send_replace(Lifetime::Ending);
     });
-    let Some(loaded) = usable(file, &mut lifetime).await else {
+    let Some(loaded) = usable(file, &health, &mut lifetime).await else {
         return Ok(());
     };
     for problem in &loaded.problems {
@@ -142,12 +171,20 @@ async fn run(file: &Path, release_after: Duration) -> anyhow::Result<()> {
         None => Arc::new(NoMetrics),
     };
     let client = volery::cluster::connect().await?;
-    Ok(daemon::run(&loaded, client, &metrics, release_after, lifetime).await?)
+    let daemon = daemon::run(&loaded, client, &metrics, release_after, &health, lifetime);
+    tokio::select! {
+        ended = daemon => Ok(ended?),
+        broken = probes => Ok(broken??),
+    }
 }
 
 /// Waits for a file of which something can be used: with a bad one the daemon stays up and writes nothing (design
 /// section 4, promise 8).
-async fn usable(file: &Path, lifetime: &mut watch::Receiver<Lifetime>) -> Option<Loaded> {
+async fn usable(
+    file: &Path,
+    health: &Health,
+    lifetime: &mut watch::Receiver<Lifetime>,
+) -> Option<Loaded> {
     let mut told = String::new();
     loop {
         match daemon::load(file) {
@@ -156,6 +193,7 @@ async fn usable(file: &Path, lifetime: &mut watch::Receiver<Lifetime>) -> Option
                 let text = problem_text(&problem);
                 if text != told {
                     error!("{text}; nothing is done until the file is right");
+                    health.waiting("the configuration file cannot be used");
                     told = text;
                 }
             }

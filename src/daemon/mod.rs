@@ -19,6 +19,7 @@ use crate::chain::chain;
 use crate::cluster::{Cluster, Kind, Registered};
 use crate::config::{Config, Loaded, Service, display_duration};
 use crate::rollout::Desired;
+use crate::telemetry::health::Health;
 use service::ServiceTask;
 
 /// Whether the daemon goes on.
@@ -44,7 +45,7 @@ pub enum DaemonError {
 /// Runs every service of a configuration until `lifetime` ends.
 ///
 /// Services that are registered in the cluster and missing from a completely valid file are given back after
-/// `release_after` (design section 5).
+/// `release_after` (design section 5). `health` is told when every watch has delivered its first full list.
 ///
 /// # Errors
 ///
@@ -54,6 +55,7 @@ pub async fn run(
     client: Client,
     metrics: &Arc<dyn Metrics>,
     release_after: Duration,
+    health: &Health,
     lifetime: watch::Receiver<Lifetime>,
 ) -> Result<(), DaemonError> {
     let config = &loaded.config;
@@ -70,6 +72,7 @@ pub async fn run(
         list(&namespaces)
     );
 
+    health.waiting("the watches have not seen everything yet");
     let mut watches = JoinSet::new();
     for namespace in &namespaces {
         for kind in Kind::ALL {
@@ -102,6 +105,7 @@ pub async fn run(
             );
             services.spawn(task.run());
         }
+        health.ready();
         let leaving = leaving(loaded, &cluster.store().registered());
         if !leaving.is_empty() {
             for service in &leaving {
@@ -144,6 +148,7 @@ pub async fn run(
         },
         _ = ending.wait_for(|lifetime| *lifetime == Lifetime::Ending) => Ok(()),
     };
+    health.waiting("stopping");
     outcome?;
     while let Some(ended) = services.join_next().await {
         ended.map_err(DaemonError::Task)?;

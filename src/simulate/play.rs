@@ -21,6 +21,7 @@ use crate::config::{Loaded, Service, ServiceName, display_duration};
 use crate::daemon::{self, DaemonError, Lifetime};
 use crate::rollout::action::state_name;
 use crate::rollout::state::{Phase, State};
+use crate::telemetry::health::Health;
 
 /// The daemon's name in the journal.
 pub const AGENT: &str = "volery";
@@ -269,7 +270,15 @@ impl<'a> Play<'a> {
         let (lifetime, living) = watch::channel(Lifetime::Running);
         let loaded = self.loaded.clone();
         let task = tokio::spawn(async move {
-            daemon::run(&loaded, client, &metrics, RELEASE_AFTER, living).await
+            daemon::run(
+                &loaded,
+                client,
+                &metrics,
+                RELEASE_AFTER,
+                &Health::default(),
+                living,
+            )
+            .await
         });
         self.daemon = Some(Daemon {
             task,

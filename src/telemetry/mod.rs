@@ -1,3 +1,4 @@
 //! What the daemon says about itself.
 
+pub mod health;
 pub mod log;

@@ -16,6 +16,7 @@ use volery::rollout::state::{Phase, State};
 use volery::simulate::cluster::{
     ClientOptions, Cluster, Kind, Lags, Lifeline, Object, Options, Propagation, Turn, deployment,
 };
+use volery::telemetry::health::Health;
 
 use super::gauges::{EXPRESSION, Gauges};
 use super::log::Log;
@@ -441,7 +442,15 @@ async fn keep(keeping: Arc<Keeping>) {
         let metrics: Arc<dyn Metrics> = keeping.gauges.clone();
         let release_after = Duration::from_secs(60);
         let mut daemon = tokio::spawn(async move {
-            daemon::run(&loaded, client, &metrics, release_after, lifetime).await
+            daemon::run(
+                &loaded,
+                client,
+                &metrics,
+                release_after,
+                &Health::default(),
+                lifetime,
+            )
+            .await
         });
         tokio::select! {
             biased;

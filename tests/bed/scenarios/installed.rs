@@ -5,7 +5,10 @@ use std::{path::Path, process::Stdio, sync::Arc};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use serde_json::json;
-use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
+    net::TcpStream,
+};
 
 use super::base::config;
 use crate::{
@@ -57,11 +60,13 @@ pub fn register(trials: &mut Trials) {
         // Everything readable by anybody, nothing writable by nobody.
         let readable = process::command("chmod").args(["-R", "a+rX,a-w"]).arg(root.path()).status().await;
         assert!(readable.is_ok_and(|status| status.success()));
+        let [port_of_probes] = process::free_ports().expect("a free port");
+        let probes = format!("127.0.0.1:{port_of_probes}");
         let mut command = process::command("chroot");
         command
             .arg("--userspec=65532:65532")
             .arg(root.path())
-            .args(["/volery", "run", "--config", "/etc/volery.yaml"])
+            .args(["/volery", "run", "--config", "/etc/volery.yaml", "--listen", &probes])
             .env_clear()
             .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
             .env("KUBERNETES_SERVICE_HOST", host)
@@ -82,7 +87,9 @@ pub fn register(trials: &mut Trials) {
             false
         })
         .await;
+        let ready = get(&probes, "/readyz").await;
         child.kill().await.expect("it can be stopped");
+        assert!(ready.starts_with("HTTP/1.1 200"), "{ready}");
         assert_eq!(found, Ok(true), "{seen:#?}");
         eventually("X to be paused by it", async || {
             let paused = namespace.deployment("orders-worker").await.spec.and_then(|spec| spec.paused);
@@ -90,6 +97,20 @@ pub fn register(trials: &mut Trials) {
         })
         .await;
     });
+}
+
+async fn get(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address)
+        .await
+        .expect("probes are served");
+    let request = format!("GET {path} HTTP/1.1\r\nhost: probes\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.expect("is sent");
+    let mut answer = String::new();
+    stream
+        .read_to_string(&mut answer)
+        .await
+        .expect("is answered");
+    answer
 }
 
 /// What the kubelet mounts into a pod.
