@@ -22,8 +22,6 @@ pub mod action;
 mod close;
 mod decide;
 mod diff;
-#[cfg(test)]
-mod fixtures;
 mod handover;
 mod judge;
 pub mod observation;

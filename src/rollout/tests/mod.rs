@@ -1,8 +1,10 @@
 //! Tests of decisions: an observation, built to measure, and what is decided on it.
 #![allow(clippy::wildcard_enum_match_arm)]
 
+mod close;
 mod handover;
 mod judge;
+mod release;
 mod rest;
 mod step;
 
@@ -15,7 +17,7 @@ use super::observation::{
     Deployment, DeploymentRest, DeploymentStatus, Freshness, Life, Mark, Observation, Observed,
     Pod, PodPhase, Ready, ReplicaSet, ResourceVersion, Rolling, StateObject, Uid,
 };
-use super::state::{Elapsed, Phase, Stage, State, Step};
+use super::state::{Cause, Elapsed, Failure, Phase, Rejection, Stage, State, Step};
 use super::template::{Template, TemplateHash};
 use super::{Action, Desired, Next, Plan, Replicas, decide};
 use crate::config::{Config, Service};
@@ -148,6 +150,27 @@ pub(super) fn in_step(target: u32, stage: Stage, canary: u32, primary: u32) -> O
 
 pub(super) fn candidate() -> TemplateHash {
     template(V2).hash()
+}
+
+/// The stash holds an empty ReplicaSet `TAG-REVISION` of this version.
+pub(super) fn stash(seen: &mut Observation, tag: &str, revision: u64) {
+    let name = format!("{tag}-{revision}");
+    let mut stashed = set(&name, "orders-volery", &format!("orders:{tag}"), 0);
+    stashed.revision = Some(revision);
+    give(seen, stashed);
+}
+
+/// The version v2 failed: it had a template of this hash, and this ReplicaSet holds it.
+pub(super) fn reject(seen: &mut Observation, hash: TemplateHash, replica_set: Option<&str>) {
+    state(seen).rejected = Some(Rejection {
+        candidate: hash,
+        replica_set: replica_set.map(str::to_owned),
+        images: vec![V2.to_owned()],
+        failure: Failure {
+            cause: Cause::ChecksFailed,
+            evidence: "my_errors is 1".to_owned(),
+        },
+    });
 }
 
 /// Adds a ReplicaSet with its pods.

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::rollout::plan::Status;
-use crate::rollout::state::{Cause, Failure, Rejection};
 
 #[test]
 fn a_new_template_opens_a_rollout_and_writes_nothing_but_the_intent() {
@@ -17,15 +16,7 @@ fn a_new_template_opens_a_rollout_and_writes_nothing_but_the_intent() {
 #[test]
 fn what_must_not_open_a_rollout_does_not() {
     let mut rejected = at_rest(V2, 10);
-    state(&mut rejected).rejected = Some(Rejection {
-        candidate: candidate(),
-        replica_set: None,
-        images: vec![V2.to_owned()],
-        failure: Failure {
-            cause: Cause::ChecksFailed,
-            evidence: String::new(),
-        },
-    });
+    reject(&mut rejected, candidate(), None);
     let mut unobserved = at_rest(V2, 10);
     x(&mut unobserved).observed = Observed::NotYet;
     let mut taken = at_rest(V2, 10);
@@ -45,15 +36,7 @@ fn what_must_not_open_a_rollout_does_not() {
 #[test]
 fn a_rejected_template_is_known_by_its_replica_set_when_defaults_have_changed() {
     let mut seen = at_rest(V2, 10);
-    state(&mut seen).rejected = Some(Rejection {
-        candidate: template(V3).hash(),
-        replica_set: Some("orders-2".to_owned()),
-        images: vec![V2.to_owned()],
-        failure: Failure {
-            cause: Cause::ChecksFailed,
-            evidence: String::new(),
-        },
-    });
+    reject(&mut seen, template(V3).hash(), Some("orders-2"));
     give(&mut seen, set("orders-2", "orders-volery", V2, 0));
     assert!(matches!(decided(&seen, 0).status, Status::Rejected { .. }));
 }
@@ -128,4 +111,67 @@ fn empty_replica_sets_of_x_go_to_the_stash() {
         "{:?}",
         plan.next
     );
+}
+
+/// The names of the ReplicaSets that are deleted at once.
+fn deleted(seen: &Observation) -> Vec<String> {
+    let Next::Act(actions) = decided(seen, 0).next else {
+        return Vec::new();
+    };
+    actions
+        .into_iter()
+        .filter_map(|action| match action {
+            Action::DeleteReplicaSet { name, .. } => Some(name),
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn the_stash_holds_each_version_once_and_as_many_as_the_user_keeps() {
+    for (held, limit, expected) in [
+        (
+            vec![("v2", 1), ("v1", 2), ("v2", 3)],
+            10,
+            vec!["v1-2", "v2-1"],
+        ),
+        (vec![("v2", 1), ("v3", 2)], 10, vec![]),
+        (vec![("v2", 1), ("v3", 2)], 1, vec!["v2-1"]),
+        (vec![("v2", 1), ("v3", 2), ("v2", 3)], 2, vec!["v2-1"]),
+        (vec![("v2", 1)], 0, vec!["v2-1"]),
+    ] {
+        let mut seen = at_rest(V1, 10);
+        seen.replica_sets[0].revision = Some(4);
+        x(&mut seen).rest.history_limit = limit;
+        for (tag, revision) in &held {
+            stash(&mut seen, tag, *revision);
+        }
+        assert_eq!(deleted(&seen), expected, "{held:?}, limit {limit}");
+    }
+}
+
+/// v1 is accepted; v2, which X asks for, failed, and the stash holds it.
+fn at_rest_on_a_failed_version() -> Observation {
+    let mut seen = at_rest(V2, 10);
+    stash(&mut seen, "v2", 2);
+    reject(&mut seen, candidate(), Some("v2-2"));
+    seen
+}
+
+#[test]
+fn a_rejected_version_is_told_once_and_not_again_after_every_change_of_the_deployment() {
+    let mut seen = at_rest_on_a_failed_version();
+    let told = |seen: &Observation| decided(seen, 0).status.to_string();
+    let first = told(&seen);
+    assert!(first.starts_with("rejected: "), "{first}");
+    x(&mut seen).observed = Observed::NotYet;
+    assert_eq!(told(&seen), first);
+}
+
+#[test]
+fn a_version_that_failed_is_no_history_once_another_is_tried() {
+    let mut seen = at_rest_on_a_failed_version();
+    assert_eq!(deleted(&seen), Vec::<String>::new(), "it is remembered");
+    x(&mut seen).template = template(V3);
+    assert_eq!(deleted(&seen), ["v2-2"]);
 }

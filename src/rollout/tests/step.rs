@@ -139,3 +139,28 @@ fn a_vanished_primary_is_made_again_at_once_and_never_from_x() {
         plan.next
     );
 }
+
+#[test]
+fn a_step_is_the_same_of_as_many_while_no_replicas_are_wanted() {
+    let mut seen = in_step(4, raising(), 4, 6);
+    x(&mut seen).replicas = Replicas::ZERO;
+    assert_eq!(
+        decided(&seen, 0).status.to_string(),
+        "step 2/3: no replicas wanted, going on when there are some; nothing runs and no time counts"
+    );
+}
+
+#[test]
+fn a_rollout_that_opened_without_replicas_begins_when_there_are_some() {
+    let mut seen = in_step(0, raising(), 0, 0);
+    state(&mut seen).phase = Phase::Stepping {
+        candidate: candidate(),
+        step: Step::new(1, Replicas::ZERO, Replicas::ZERO),
+    };
+    let plan = decided(&seen, 0);
+    assert_eq!(actions(&plan).len(), 1, "not the state alone");
+    let Phase::Stepping { step, .. } = &written(&plan).phase else {
+        panic!("{}", plan.status)
+    };
+    assert_eq!((step.number, step.canary.0, step.wanted.0), (1, 2, 10));
+}
