@@ -6,8 +6,8 @@ use serde_json::Value;
 use super::{ROLE_LABEL, STATE_ANNOTATION};
 use crate::rollout::Replicas;
 use crate::rollout::observation::{
-    Container, Deployment, DeploymentRest, DeploymentStatus, Life, Mark, Observed, Pod, PodPhase,
-    Ready, ReplicaSet, ResourceVersion, Rolling, StateObject, Uid,
+    Container, Deployment, DeploymentRest, DeploymentStatus, Disruption, Life, Mark, Observed, Pod,
+    PodPhase, Ready, ReplicaSet, ResourceVersion, Rolling, StateObject, Uid,
 };
 use crate::rollout::state::{STATE_VERSION, State};
 use crate::rollout::template::Template;
@@ -217,6 +217,11 @@ pub(super) fn pod(object: &DynamicObject) -> Option<Pod> {
             Ready::No
         },
         containers,
+        disruption: if condition(data, "DisruptionTarget", "True").is_some() {
+            Disruption::Target
+        } else {
+            Disruption::None
+        },
         unschedulable: condition(data, "PodScheduled", "False")
             .and_then(|reason| text(reason, "/message")),
     })

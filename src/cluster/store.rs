@@ -29,6 +29,8 @@ struct Shelves {
     replica_sets: Shelf<ReplicaSet>,
     states: Shelf<StateObject>,
     pods: Shelf<Pod>,
+    /// Watches that failed and are not back yet.
+    blind: BTreeSet<(Kind, String)>,
     /// Up to which version each watch has told everything.
     told: BTreeMap<(Kind, String), u64>,
     /// Whom to wake, by namespace and name of X.
@@ -61,6 +63,14 @@ impl<T> Shelf<T> {
         self.objects.get(key).map(|kept| &kept.value)
     }
 
+    /// Whether this version of an object is newer than what is known of its name.
+    fn is_news(&self, key: &Key, uid: &Uid, version: u64) -> bool {
+        let known = self.objects.get(key);
+        known.is_none_or(|known| {
+            known.version < version || (known.version == version && known.uid != *uid)
+        })
+    }
+
     fn knows(&self, key: &Key, uid: &Uid) -> bool {
         self.objects.get(key).is_some_and(|kept| kept.uid == *uid)
     }
@@ -75,11 +85,7 @@ impl<T> Shelf<T> {
 
     /// Keeps the newer of what is known and what is told: answers to writes overtake watches.
     fn put(&mut self, key: Key, kept: Kept<T>) {
-        if self
-            .objects
-            .get(&key)
-            .is_some_and(|known| known.version > kept.version)
-        {
+        if !self.is_news(&key, &kept.uid, kept.version) {
             return;
         }
         self.remove(&key);
@@ -223,6 +229,24 @@ impl Store {
         }
     }
 
+    /// Whether a watch of this namespace has failed and is not back yet.
+    pub fn is_blind(&self, namespace: &str) -> bool {
+        self.lock()
+            .blind
+            .iter()
+            .any(|(_, blind)| blind == namespace)
+    }
+
+    /// Takes in that a watch has failed.
+    pub(super) fn goes_blind(&self, kind: Kind, namespace: &str) {
+        self.lock().blind.insert((kind, namespace.to_owned()));
+    }
+
+    /// Takes in that a watch is back.
+    pub(super) fn sees(&self, kind: Kind, namespace: &str) {
+        self.lock().blind.remove(&(kind, namespace.to_owned()));
+    }
+
     /// Takes in an object from a watch.
     pub(super) fn watched(&self, kind: Kind, object: &DynamicObject) {
         let mut shelves = self.lock();
@@ -255,6 +279,10 @@ impl Store {
             object::version(&object.metadata),
             object::uid(&object.metadata),
         );
+        if !shelves.is_news(kind, &key, &uid, version) {
+            // A listener is woken by news only, or a live look would wake its own service again and again.
+            return;
+        }
         let controller = object::controller(&object.metadata);
         match kind {
             Kind::Deployment => {
@@ -456,6 +484,15 @@ fn mark_going<T>(shelf: &mut Shelf<T>, key: &Key, uid: &Uid, life: impl Fn(&mut 
 }
 
 impl Shelves {
+    fn is_news(&self, kind: Kind, key: &Key, uid: &Uid, version: u64) -> bool {
+        match kind {
+            Kind::Deployment => self.deployments.is_news(key, uid, version),
+            Kind::PodTemplate => self.states.is_news(key, uid, version),
+            Kind::ReplicaSet => self.replica_sets.is_news(key, uid, version),
+            Kind::Pod => self.pods.is_news(key, uid, version),
+        }
+    }
+
     /// A watch has told everything up to this version.
     fn tells(&mut self, kind: Kind, namespace: &str, version: u64) {
         let told = self.told.entry((kind, namespace.to_owned())).or_default();

@@ -24,9 +24,15 @@ pub async fn watch(cluster: Cluster, kind: Kind, namespace: String) {
     let mut newest = 0;
     let mut troubled = false;
     while let Some(event) = stream.next().await {
-        if troubled && event.is_ok() {
+        if troubled
+            && matches!(
+                event,
+                Ok(watcher::Event::InitDone | watcher::Event::Apply(_) | watcher::Event::Delete(_))
+            )
+        {
             info!("watch of {} in {namespace} is back", kind.plural());
             troubled = false;
+            cluster.store.sees(kind, &namespace);
         }
         match event {
             Ok(watcher::Event::Init) => {
@@ -57,6 +63,7 @@ pub async fn watch(cluster: Cluster, kind: Kind, namespace: String) {
                     );
                 }
                 troubled = true;
+                cluster.store.goes_blind(kind, &namespace);
             }
         }
     }

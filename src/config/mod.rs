@@ -37,6 +37,8 @@ pub use units::{
 pub struct Config {
     /// `prometheus-base-url`. There whenever a service has success expressions.
     pub prometheus: Option<PrometheusUrl>,
+    /// `namespace`: that of services which do not name their own.
+    pub namespace: Option<String>,
     /// `poll-interval`: how often every registered Deployment is looked at without being told of a change.
     /// Above zero.
     pub poll_interval: Duration,
@@ -89,7 +91,7 @@ impl Service {
             namespace: namespace.to_owned(),
             deployment: deployment.to_owned(),
             breakpoint: all,
-            step: all,
+            step: Amount::Number(NonZeroU32::MIN),
             abort: LONGEST_DURATION,
             start_delay: Duration::ZERO,
             max_step_duration: LONGEST_DURATION,

@@ -277,6 +277,10 @@ impl Reader<'_> {
                     Global::Given(url) => Some(url),
                     Global::Absent | Global::Wrong => None,
                 },
+                namespace: match namespace {
+                    Global::Given(namespace) => Some(namespace),
+                    Global::Absent | Global::Wrong => None,
+                },
                 poll_interval: match poll_interval {
                     Global::Given(interval) => interval,
                     Global::Absent | Global::Wrong => DEFAULT_POLL_INTERVAL,

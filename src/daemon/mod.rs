@@ -60,10 +60,12 @@ pub async fn run(
 ) -> Result<(), DaemonError> {
     let config = &loaded.config;
     let cluster = Cluster::new(client);
+    // The file's own namespace is watched also when no entry is left in it: what is registered there must be given back.
     let namespaces: BTreeSet<String> = config
         .services
         .values()
         .map(|service| service.namespace.clone())
+        .chain(config.namespace.clone())
         .collect();
     let plural = if config.services.len() == 1 { "" } else { "s" };
     info!(
@@ -86,7 +88,6 @@ pub async fn run(
     let mut services = JoinSet::new();
     let mut ending = lifetime.clone();
     let work = async {
-        cluster.store().synced(&namespaces).await;
         for service in config.services.values() {
             // Every expression was parsed when the file was loaded.
             let queries: Vec<Query> = service
@@ -105,7 +106,14 @@ pub async fn run(
             );
             services.spawn(task.run());
         }
+        let needed = config
+            .services
+            .values()
+            .map(|service| service.namespace.clone())
+            .collect();
+        cluster.store().synced(&needed).await;
         health.ready();
+        cluster.store().synced(&namespaces).await;
         let leaving = leaving(loaded, &cluster.store().registered());
         if !leaving.is_empty() {
             for service in &leaving {

@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 use tracing::debug;
 
 use super::Lifetime;
-use super::clock::{self, Stopwatch};
+use super::clock::{self, Sight, Stopwatch};
 use super::told::{Standing, Told};
 use crate::analysis::{CheckReport, Checker, Finding, Metrics, PodName, Query};
 use crate::cluster::{Cluster, ClusterError};
@@ -44,6 +44,8 @@ enum Rest {
     None,
     /// Look again when something changes, at the latest after this.
     AtMost(Duration),
+    /// Look again after this, whatever changes: a request failed.
+    Pause(Duration),
     /// Never.
     Over,
 }
@@ -81,10 +83,23 @@ impl ServiceTask {
 
     /// Runs until the service is given back or the daemon stops; a write in hand is finished first.
     pub async fn run(mut self) {
+        let namespaces = std::collections::BTreeSet::from([self.service.namespace.clone()]);
+        let store = self.cluster.store().clone();
+        // A namespace that cannot be seen holds up its own services only (case K57).
+        tokio::select! {
+            biased;
+            () = store.synced(&namespaces) => {}
+            _ = self.lifetime.wait_for(|lifetime| *lifetime == Lifetime::Ending) => return,
+        }
         while *self.lifetime.borrow() == Lifetime::Running {
             match self.pass().await {
                 Rest::None => {}
                 Rest::AtMost(time) => self.rest(time.min(self.poll_interval)).await,
+                Rest::Pause(time) => tokio::select! {
+                    biased;
+                    _ = self.lifetime.changed() => {}
+                    () = tokio::time::sleep(time) => {}
+                },
                 Rest::Over => return,
             }
         }
@@ -148,6 +163,7 @@ impl ServiceTask {
         match next {
             Next::Act(actions) => {
                 if let Err(error) = self.act(&observation, &actions, moment).await {
+                    self.stopwatch.not_written();
                     if matches!(error, ClusterError::Stale { .. }) {
                         return self.stale(&error).await;
                     }
@@ -167,7 +183,7 @@ impl ServiceTask {
                 Rest::AtMost(Duration::MAX)
             }
             // A live look that asks for a live look again has seen something change under it.
-            Next::LookLive => Rest::AtMost(FIRST_PAUSE),
+            Next::LookLive => Rest::Pause(FIRST_PAUSE),
             Next::Wait(time) => {
                 self.told.status(&status, standing, moment);
                 self.failures = 0;
@@ -183,7 +199,12 @@ impl ServiceTask {
         moment: clock::Instant,
         report: Option<&CheckReport>,
     ) -> Plan {
-        let since = self.stopwatch.since(observation, moment);
+        let sight = if self.cluster.store().is_blind(&self.service.namespace) {
+            Sight::Blind
+        } else {
+            Sight::Clear
+        };
+        let since = self.stopwatch.since(observation, sight, moment);
         match report {
             Some(report) => judge(&self.service, self.desired, observation, since, report),
             None => decide(&self.service, self.desired, observation, since),
@@ -218,7 +239,7 @@ impl ServiceTask {
         if let Err(error) = self.cluster.look_live(namespace, deployment).await {
             return self.failed(&error);
         }
-        Rest::AtMost(self.pause())
+        Rest::Pause(self.pause())
     }
 
     fn failed(&mut self, error: &ClusterError) -> Rest {
@@ -229,7 +250,7 @@ impl ServiceTask {
             "trying again in {}",
             display_duration(pause)
         );
-        Rest::AtMost(pause)
+        Rest::Pause(pause)
     }
 
     fn pause(&mut self) -> Duration {

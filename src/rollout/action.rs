@@ -154,6 +154,16 @@ pub fn state_name(original: &str) -> String {
     format!("{original}-volery")
 }
 
+/// The longest name of a ReplicaSet.
+const LONGEST_NAME: usize = 253;
+
+/// The name of the ReplicaSet of `original` with this hash; cut where Kubernetes cuts too, before the hash.
+pub fn replica_set_name(original: &str, hash: &TemplateHash) -> String {
+    let room = LONGEST_NAME.saturating_sub(1 + hash.as_str().len());
+    let base = original.get(..room.min(original.len())).unwrap_or(original);
+    format!("{base}-{hash}")
+}
+
 /// The owner of a ReplicaSet.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Owner {

@@ -107,6 +107,11 @@ fn stand_back(original: &Deployment, observation: &Observation) -> Option<Plan> 
             name: name.clone(),
         })));
     }
+    if let Some((name, ..)) = ours.iter().find(|(.., owner)| owner.is_none()) {
+        return Some(Plan::wait(Status::Blocked(Blocked::Orphaned {
+            name: name.clone(),
+        })));
+    }
     let of_another_life = ours
         .iter()
         .any(|(.., owner)| **owner != Some(original.uid.clone()));
@@ -334,21 +339,23 @@ impl<'a> Pass<'a> {
         Replicas(u32::try_from(pods).unwrap_or(u32::MAX).max(existing))
     }
 
-    /// The ReplicaSet of the accepted version, wherever it is; the one with most pods, should there be twins.
+    /// The ReplicaSet of the accepted version, wherever it is: the one that the state names, whatever was done to its
+    /// template; else one of the accepted template, the one with most available pods, should there be twins.
     pub fn accepted_set(&self) -> Option<&'a ReplicaSet> {
+        let is_named = |set: &ReplicaSet| self.state.accepted.as_ref() == Some(&set.uid);
         let owners = [Role::Primary, Role::Original];
         owners
             .into_iter()
             .filter_map(|role| self.deployment(role))
             .flat_map(|deployment| self.observation.replica_sets_of(&deployment.uid))
-            .filter(|set| set.template == *self.accepted())
-            .rev_max_by_key(|set| (set.existing, set.replicas))
+            .filter(|set| is_named(set) || set.template == *self.accepted())
+            .first_max_by_key(|set| (is_named(set), set.available, set.existing, set.replicas))
     }
 }
 
 /// `max_by_key` that keeps the first of equals: the primary's ReplicaSet wins over a twin of X.
 trait FirstMax: Iterator + Sized {
-    fn rev_max_by_key<K: Ord>(self, key: impl Fn(&Self::Item) -> K) -> Option<Self::Item> {
+    fn first_max_by_key<K: Ord>(self, key: impl Fn(&Self::Item) -> K) -> Option<Self::Item> {
         self.fold(None, |best, item| match best {
             Some(best) if key(&best) >= key(&item) => Some(best),
             _ => Some(item),
@@ -381,8 +388,11 @@ impl From<CloneRole> for Role {
 }
 
 impl Observation {
-    /// The plan, if this observation is a live one; else the demand for one.
+    /// The plan, if this observation is a live one; else the demand for one. To wait needs no proof.
     pub(super) fn live(&self, plan: Plan) -> Plan {
+        if matches!(plan.next, Next::Wait(_)) {
+            return plan;
+        }
         match self.freshness {
             Freshness::Live => plan,
             Freshness::Cached => Plan {

@@ -59,29 +59,23 @@ fn readable(template: &Value) -> String {
 }
 
 fn write_leaves(value: &Value, path: &mut String, lines: &mut String) {
-    let mut descend = |segment: String, child: &Value, lines: &mut String| {
-        let length = path.len();
-        path.push_str(&segment);
-        if is_environment_value(path) {
-            lines.push_str(&format!("{}: {HIDDEN}\n", path.trim_start_matches('.')));
-        } else {
-            write_leaves(child, path, lines);
-        }
-        path.truncate(length);
-    };
     match value {
         Value::Object(fields) => {
             for (key, child) in fields {
-                descend(format!(".{key}"), child, lines);
+                if key == "env" {
+                    write_environment(child, path, lines);
+                } else {
+                    within(path, &format!(".{key}"), |path| {
+                        write_leaves(child, path, lines)
+                    });
+                }
             }
         }
         Value::Array(items) => {
             for (index, item) in items.iter().enumerate() {
-                let name = item
-                    .get("name")
-                    .and_then(Value::as_str)
-                    .map_or_else(|| index.to_string(), str::to_owned);
-                descend(format!("[{name}]"), item, lines);
+                within(path, &segment(index, item), |path| {
+                    write_leaves(item, path, lines)
+                });
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
@@ -90,13 +84,33 @@ fn write_leaves(value: &Value, path: &mut String, lines: &mut String) {
     }
 }
 
-fn is_environment_value(path: &str) -> bool {
-    path.rsplit_once("].").is_some_and(|(before, field)| {
-        field == "value"
-            && before
-                .rsplit_once('[')
-                .is_some_and(|(list, _)| list.ends_with(".env"))
-    })
+/// A container's environment: names and sources, never values.
+fn write_environment(variables: &Value, path: &mut String, lines: &mut String) {
+    let items = variables.as_array().map(Vec::as_slice).unwrap_or_default();
+    for (index, variable) in items.iter().enumerate() {
+        within(path, &format!(".env{}", segment(index, variable)), |path| {
+            for (key, child) in variable.as_object().into_iter().flatten() {
+                within(path, &format!(".{key}"), |path| match key.as_str() {
+                    "value" => {
+                        lines.push_str(&format!("{}: {HIDDEN}\n", path.trim_start_matches('.')))
+                    }
+                    _ => write_leaves(child, path, lines),
+                });
+            }
+        });
+    }
+}
+
+fn segment(index: usize, item: &Value) -> String {
+    let name = item.get("name").and_then(Value::as_str);
+    name.map_or_else(|| format!("[{index}]"), |name| format!("[{name}]"))
+}
+
+fn within(path: &mut String, segment: &str, write: impl FnOnce(&mut String)) {
+    let length = path.len();
+    path.push_str(segment);
+    write(path);
+    path.truncate(length);
 }
 
 #[cfg(test)]
@@ -147,6 +161,15 @@ mod tests {
             only.to_string(),
             "    ~ only values of environment variables changed"
         );
+    }
+
+    #[test]
+    fn no_name_of_a_variable_lets_its_value_be_shown() {
+        for name in ["A[0]", "].value[", "x].env[y", "env", "value"] {
+            let with = |value: &str| template("a", json!([{"name": name, "value": value}]));
+            let text = TemplateDiff::new(&with("s3cret"), &template("a", json!([]))).to_string();
+            assert!(!text.contains("s3cret"), "{text}");
+        }
     }
 
     #[test]

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::Replicas;
 use super::decide::{Desired, Pass, decide};
-use super::observation::{Observation, Pod, PodPhase};
+use super::observation::{Disruption, Life, Observation, Pod, PodPhase, Ready};
 use super::plan::{Event, Next, Plan, Status};
-use super::state::{Cause, Checks, Elapsed, Failure, Phase, Said, Stage};
+use super::state::{Cause, Checks, Elapsed, Failure, KnownPod, Phase, Said, Stage};
 use super::step::{Kind, Stand, stand};
 use crate::analysis::{CheckReport, NoDataMeans, Verdict};
 use crate::config::{Service, display_duration};
@@ -58,7 +58,6 @@ struct Judgement {
 
 impl Judgement {
     fn new(stand: &Stand<'_>, report: &CheckReport) -> Self {
-        let service = stand.pass.service;
         let mut checks = stand.step.checks.clone();
         let mut failures = crashes(stand, &mut checks);
         let mut doubts = Vec::new();
@@ -75,15 +74,7 @@ impl Judgement {
         let alive: Vec<&str> = stand.canary_pods().map(|pod| pod.name.as_str()).collect();
         let mut report = report.clone();
         report.drop_pods(|pod| !alive.contains(&pod));
-        // A new pod may not have been scraped yet (case K16).
-        let in_grace = checks.asked_for() < service.no_data_grace;
-        match report.verdict(|_| {
-            if in_grace {
-                NoDataMeans::Wait
-            } else {
-                NoDataMeans::Fail
-            }
-        }) {
+        match report.verdict(|pod| no_data_means(stand, &checks, pod)) {
             Verdict::Passed => {}
             Verdict::Failed(found) => failures.extend(found),
             Verdict::Inconclusive(found) => doubts.extend(found),
@@ -148,7 +139,7 @@ impl Judgement {
             }
             Verdict::Inconclusive(doubts) => {
                 let evidence = shortened(&doubts);
-                let lasting = checks.inconclusive_for.duration();
+                let lasting = checks.doubt_for.map_or(Duration::ZERO, Elapsed::duration);
                 let limit = service.inconclusive_timeout;
                 if !stand.step.checks.in_doubt() {
                     events.push(Event::CheckInconclusive {
@@ -177,21 +168,47 @@ impl Judgement {
     }
 }
 
-/// Restarts since the last check, and canary pods that ended: each is held against the candidate once (K14, K22).
+/// What it means that a pod has no series: nothing while it is not ready, or has been asked about for less than
+/// `no_data_grace`, each pod by itself: one that came in place of another has not been scraped yet either (case K16).
+fn no_data_means(stand: &Stand<'_>, checks: &Checks, pod: Option<&str>) -> NoDataMeans {
+    let asked = match pod {
+        None => checks.asked.duration(),
+        Some(name) => match stand.canary_pods().find(|pod| pod.name == name) {
+            Some(pod) if pod.ready == Ready::Yes => checks.asked_about(&pod.uid),
+            Some(_) | None => return NoDataMeans::Wait,
+        },
+    };
+    if asked < stand.pass.service.no_data_grace {
+        NoDataMeans::Wait
+    } else {
+        NoDataMeans::Fail
+    }
+}
+
+/// Restarts since the last check, and canary pods that ended: each is held against the candidate once (K14, K22). A pod
+/// that was told to end, or was driven out, is no evidence either way.
 fn crashes(stand: &Stand<'_>, checks: &mut Checks) -> Vec<String> {
-    let ended = stand
-        .pass
-        .observation
+    let ended = stand.pass.observation.pods.iter().filter(|pod| {
+        pod.owner == stand.set.uid
+            && pod.phase == PodPhase::Failed
+            && pod.life == Life::Alive
+            && pod.disruption == Disruption::None
+    });
+    let pods: Vec<&Pod> = stand.canary_pods().chain(ended).collect();
+    let asked = checks.asked;
+    checks
         .pods
-        .iter()
-        .filter(|pod| pod.owner == stand.set.uid && pod.phase == PodPhase::Failed);
+        .retain(|uid, _| pods.iter().any(|pod| pod.uid == *uid));
     let mut found = Vec::new();
-    for pod in stand.canary_pods().chain(ended) {
+    for pod in pods {
         let restarts = pod.restarts().max(u32::from(pod.phase == PodPhase::Failed));
-        let known = checks.restarts.get(&pod.uid).copied().unwrap_or(0);
-        if restarts > known {
-            checks.restarts.insert(pod.uid.clone(), restarts);
-            found.push(crash(pod, restarts - known));
+        let known = checks.pods.entry(pod.uid.clone()).or_insert(KnownPod {
+            since: asked,
+            restarts: 0,
+        });
+        if restarts > known.restarts {
+            found.push(crash(pod, restarts - known.restarts));
+            known.restarts = restarts;
         }
     }
     found

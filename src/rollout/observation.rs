@@ -263,6 +263,8 @@ pub struct Pod {
     pub ready: Ready,
     /// Containers whose restarts or waiting reasons matter, native sidecars and init containers included (case K20).
     pub containers: Vec<Container>,
+    /// Whether it was driven out.
+    pub disruption: Disruption,
     /// Why the scheduler finds no node, if it said so.
     pub unschedulable: Option<String>,
 }
@@ -271,6 +273,11 @@ impl Pod {
     /// Neither on its way out nor over (design section 3, fact 11).
     pub fn is_alive(&self) -> bool {
         self.life == Life::Alive && matches!(self.phase, PodPhase::Pending | PodPhase::Running)
+    }
+
+    /// Whether something of it still runs, or may: an evicted pod stays as a record only.
+    pub fn is_there(&self) -> bool {
+        self.life == Life::Deleting || self.is_alive()
     }
 
     /// Restarts of all its containers.
@@ -293,6 +300,15 @@ pub enum PodPhase {
     Succeeded,
     /// A container ended badly, or the pod was evicted.
     Failed,
+}
+
+/// Condition `DisruptionTarget` of a pod: drained, evicted or preempted, which says nothing of its version (case K22).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disruption {
+    /// It was not.
+    None,
+    /// It was.
+    Target,
 }
 
 /// Condition `Ready` of a pod.

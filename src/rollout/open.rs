@@ -2,9 +2,9 @@
 //! canary gets an empty ReplicaSet of the candidate.
 
 use super::Replicas;
-use super::action::{Action, CloneRole, Owner};
+use super::action::{Action, CloneRole, Owner, replica_set_name};
 use super::decide::Pass;
-use super::handover::{Handover, RECOGNITION, await_recognition, hand_over};
+use super::handover::{Handover, RECOGNITION, await_recognition, hand_over, scale};
 use super::observation::{Deployment, ReplicaSet, Role};
 use super::plan::{Blocked, Next, Plan, Status};
 use super::replicas::Ladder;
@@ -96,6 +96,12 @@ pub(super) fn decide(pass: &Pass<'_>, candidate: &TemplateHash, elapsed: Elapsed
         Handover::Unrecognised => false,
         Handover::Done => true,
     };
+    // What R says holds from the first moment on, however long the canary takes to be recognised.
+    if let Some(primary) =
+        primary.filter(|primary| handed_over && primary.replicas != pass.wanted())
+    {
+        actions.push(scale(CloneRole::Primary, primary, pass.wanted()));
+    }
     if !actions.is_empty() {
         return Plan::act(Status::Opening, actions);
     }
@@ -146,7 +152,7 @@ fn prepare_canary(pass: &Pass<'_>, canary: &Deployment) -> Prepared {
     let Some(set) = pass.observation.replica_sets_of(&canary.uid).next() else {
         let hash = canary.template.hash_in_rollout(pass.state.rollout);
         return Prepared::Do(Box::new(Action::CreateReplicaSet {
-            name: format!("{}-{hash}", pass.original.name),
+            name: replica_set_name(&pass.original.name, &hash),
             hash,
             template: canary.template.clone(),
             rest: pass.original.rest.clone(),

@@ -179,6 +179,16 @@ pub enum Blocked {
         /// Its name.
         name: String,
     },
+    /// A clone of ours exists, with ReplicaSets, while no rollout is open.
+    CloneLeft {
+        /// Its name.
+        name: String,
+    },
+    /// An object of ours has lost its owner (deleted with `--cascade=orphan`, restored from a backup).
+    Orphaned {
+        /// Its name.
+        name: String,
+    },
     /// The state object is there but unreadable.
     StateUnreadable {
         /// What is wrong.
@@ -188,9 +198,9 @@ pub enum Blocked {
     StateLost,
     /// Released while X's template is not the accepted one (case K06).
     ReleaseNeedsDecision,
-    /// No pod of the accepted version is wanted by anybody, and its ReplicaSet does not match.
+    /// A Deployment does not report the ReplicaSet it was given.
     NotRecognised {
-        /// Who does not report the ReplicaSet it was given.
+        /// Who.
         by: Role,
     },
 }
@@ -358,7 +368,18 @@ impl Status {
                 }
             )
         };
-        self == told || (starting(self) && starting(told))
+        // How many replicas are wanted is an autoscaler's business: not a line for each change of its mind.
+        let same_but_replicas = match (self, told) {
+            (Self::AtRest { images, .. }, Self::AtRest { images: before, .. }) => images == before,
+            (
+                Self::Rejected { rejection, .. },
+                Self::Rejected {
+                    rejection: before, ..
+                },
+            ) => rejection == before,
+            (_, _) => false,
+        };
+        self == told || same_but_replicas || (starting(self) && starting(told))
     }
 }
 
@@ -541,6 +562,16 @@ impl fmt::Display for Blocked {
             Self::NameTaken { kind, name } => write!(
                 f,
                 "{kind} {name} exists and is not Volery's; it is not touched; rename or delete it to have this service registered"
+            ),
+            Self::CloneLeft { name } => write!(
+                f,
+                "Deployment {name} exists although no rollout is open, and owns ReplicaSets; nothing is rolled out beside it; \
+                 scale it to 0 and delete it"
+            ),
+            Self::Orphaned { name } => write!(
+                f,
+                "{name} has lost its owner, so it belonged to an earlier Deployment of this name; nothing is changed; \
+                 delete it, or keep its pods by hand, to have this service registered"
             ),
             Self::StateUnreadable { problem } => write!(
                 f,

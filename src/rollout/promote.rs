@@ -1,6 +1,7 @@
 //! Promotion: the canary's ReplicaSet, which runs all R pods by now, is handed over to X. The move is the point of no
 //! return: a newer template before it supersedes, after it the moved version is the accepted one.
 
+use super::action::replica_set_name;
 use super::decide::{Pass, images};
 use super::handover::{Handover, await_recognition, hand_over};
 use super::observation::{ReplicaSet, Role};
@@ -25,6 +26,8 @@ pub(super) fn decide(pass: &Pass<'_>, candidate: &TemplateHash, elapsed: Elapsed
     if set.owner != pass.original.uid
         && let Some(plan) = pass
             .interruption(candidate)
+            // The move may have been carried out although its answer never came.
+            .map(|plan| pass.observation.live(plan))
             .or_else(|| pass.clear_original(None, status.clone()))
     {
         return plan;
@@ -38,6 +41,7 @@ pub(super) fn decide(pass: &Pass<'_>, candidate: &TemplateHash, elapsed: Elapsed
                 elapsed: Elapsed::ZERO,
             });
             state.rejected = None;
+            state.accepted = Some(set.uid.clone());
             Plan {
                 status: Status::Closing {
                     outcome: Outcome::Promoted,
@@ -62,13 +66,9 @@ fn moved_set<'a>(pass: &Pass<'a>, candidate: &TemplateHash) -> Option<&'a Replic
         .filter(|set| set.owner == pass.original.uid)
         .find(|set| {
             let template = &set.template;
+            let hash = template.hash_in_rollout(pass.state.rollout);
             template.hash() == *candidate
-                || set.name
-                    == format!(
-                        "{}-{}",
-                        pass.original.name,
-                        template.hash_in_rollout(pass.state.rollout)
-                    )
+                || set.name == replica_set_name(&pass.original.name, &hash)
                 || pass
                     .deployment(Role::Canary)
                     .is_some_and(|canary| canary.template == *template)

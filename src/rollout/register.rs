@@ -57,6 +57,10 @@ pub(super) fn go_on(pass: &Pass<'_>) -> Plan {
             .observation
             .live(Plan::act(Status::Registering, stash(pass, older)));
     }
+    let registered = State {
+        accepted: pass.accepted_set().map(|set| set.uid.clone()),
+        ..pass.state.in_phase(Phase::AtRest)
+    };
     pass.observation.live(Plan {
         status: Status::Registering,
         events: vec![Event::Registered {
@@ -64,7 +68,7 @@ pub(super) fn go_on(pass: &Pass<'_>) -> Plan {
             images: images(pass.accepted()),
             stashed: pass.observation.replica_sets_of(&pass.object.uid).count(),
         }],
-        next: Next::Act(vec![pass.enter(Phase::AtRest)]),
+        next: Next::Act(vec![pass.write(registered, None)]),
     })
 }
 
@@ -105,6 +109,15 @@ fn settled(original: &Deployment, observation: &Observation) -> Result<(), Unset
         .collect();
     let wanted = original.replicas;
     match active.as_slice() {
+        // Paused by somebody while it runs nothing: only a ReplicaSet of its own template proves that it ever ran that.
+        [] if wanted == Replicas::ZERO
+            && original.rolling == Rolling::Paused
+            && !observation
+                .replica_sets_of(&original.uid)
+                .any(|set| set.template == original.template) =>
+        {
+            Err(Unsettled::Rolling)
+        }
         [] if wanted == Replicas::ZERO => Ok(()),
         [set] if set.template == original.template && wanted > Replicas::ZERO => {
             let available = set.available.min(original.status.available);

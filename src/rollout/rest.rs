@@ -1,10 +1,10 @@
 //! At rest: X owns its pods; what differs from that is put right, and a new template opens a rollout.
 
 use super::Replicas;
-use super::action::{Action, Owner};
+use super::action::{Action, CloneRole, Owner, replica_set_name};
 use super::decide::{Desired, Pass, delete, images};
 use super::diff::TemplateDiff;
-use super::observation::{Life, Observed, ReplicaSet, Role, Rolling};
+use super::observation::{Deployment, Life, Observed, ReplicaSet, Rolling};
 use super::plan::{Blocked, Event, Next, Plan, Status};
 use super::register::stash;
 use super::release;
@@ -13,7 +13,6 @@ use super::state::{Elapsed, Phase, State};
 
 pub(super) fn decide(pass: &Pass<'_>) -> Plan {
     let original = pass.original;
-    let accepted = images(pass.accepted());
     let status = status(pass);
     // Whoever un-pauses what is to be given back has decided about it (case K06).
     if pass.desired == Desired::Released && original.rolling == Rolling::Unpaused {
@@ -37,23 +36,13 @@ pub(super) fn decide(pass: &Pass<'_>) -> Plan {
             .live(single_out(pass, keeper, others, status));
     }
     if keeper.is_none() && pass.wanted() > Replicas::ZERO {
-        let hash = pass.accepted().hash_in_rollout(pass.state.rollout);
-        return pass.observation.live(
-            Plan::act(
-                status,
-                vec![Action::CreateReplicaSet {
-                    name: format!("{}-{hash}", original.name),
-                    hash,
-                    template: pass.accepted().clone(),
-                    rest: original.rest.clone(),
-                    owner: Owner::Deployment {
-                        name: original.name.clone(),
-                        uid: original.uid.clone(),
-                    },
-                }],
-            )
-            .telling(Event::Restored { images: accepted }),
-        );
+        return pass.observation.live(restore(pass, status));
+    }
+    if let Some(keeper) = keeper.filter(|keeper| pass.state.accepted.as_ref() != Some(&keeper.uid))
+    {
+        return pass
+            .observation
+            .live(Plan::act(status, vec![name_accepted(pass, keeper)]));
     }
     if pass.desired == Desired::Released {
         return release::begin(pass);
@@ -119,7 +108,7 @@ fn single_out(
     // rollback the accepted pods are still starting, and the version that failed must not win by that.
     let taken_over = started.iter().find(|set| {
         set.template == pass.original.template
-            && keeper.is_none_or(|keeper| set.available > keeper.available)
+            && set.available > keeper.map_or(Replicas::ZERO, |keeper| keeper.available)
     });
     if pass.original.template != *pass.accepted()
         && !carries_the_load
@@ -127,6 +116,7 @@ fn single_out(
     {
         let state = State {
             rejected: None,
+            accepted: Some(set.uid.clone()),
             rollout: pass.state.rollout.next(),
             ..pass.state.clone()
         };
@@ -136,9 +126,40 @@ fn single_out(
             },
         );
     }
+    if keeper.is_none() {
+        // Nothing with pods is deleted before the accepted version has its own.
+        return restore(pass, status);
+    }
     let replica_sets = started.iter().map(|set| set.name.clone()).collect();
     Plan::act(status, started.into_iter().map(delete).collect())
         .telling(Event::Removed { replica_sets })
+}
+
+/// The accepted version's ReplicaSet is gone: it is made again from the state object, never from X (case K09).
+fn restore(pass: &Pass<'_>, status: Status) -> Plan {
+    let hash = pass.accepted().hash_in_rollout(pass.state.rollout);
+    let create = Action::CreateReplicaSet {
+        name: replica_set_name(&pass.original.name, &hash),
+        hash,
+        template: pass.accepted().clone(),
+        rest: pass.original.rest.clone(),
+        owner: Owner::Deployment {
+            name: pass.original.name.clone(),
+            uid: pass.original.uid.clone(),
+        },
+    };
+    Plan::act(status, vec![create]).telling(Event::Restored {
+        images: images(pass.accepted()),
+    })
+}
+
+/// Notes which ReplicaSet runs the accepted version.
+pub(super) fn name_accepted(pass: &Pass<'_>, set: &ReplicaSet) -> Action {
+    let state = State {
+        accepted: Some(set.uid.clone()),
+        ..pass.state.clone()
+    };
+    pass.write(state, None)
 }
 
 /// The stash keeps as much history as the user asked X to keep, and each version once, as Kubernetes does: the newest
@@ -194,15 +215,11 @@ fn failed_set<'a>(pass: &Pass<'a>) -> Option<&'a ReplicaSet> {
 /// Opens a rollout: the intent is written first, everything else follows from it. Only what ran as the accepted version
 /// is history: the ReplicaSet of the version that failed goes when another is tried, its hash is remembered.
 fn open(pass: &Pass<'_>) -> Plan {
-    let taken = [Role::Primary, Role::Canary]
+    let left = [CloneRole::Primary, CloneRole::Canary]
         .into_iter()
-        .find_map(|role| pass.deployment(role));
-    if let Some(clone) = taken {
-        // Ours by its mark, but no rollout is open: somebody made or restored it.
-        return Plan::wait(Status::Blocked(Blocked::NameTaken {
-            kind: "Deployment",
-            name: clone.name.clone(),
-        }));
+        .find_map(|clone| Some((clone, pass.deployment(clone.into())?)));
+    if let Some((clone, deployment)) = left {
+        return remove_left(pass, clone, deployment);
     }
     let candidate = pass.original.template.hash();
     let ladder = Ladder::new(&pass.service.step, &pass.service.breakpoint, pass.wanted());
@@ -228,4 +245,23 @@ fn open(pass: &Pass<'_>) -> Plan {
         }],
         next: Next::Act(actions),
     }
+}
+
+/// A clone of ours that no rollout needs: one that owns nothing came of a request that was answered too late.
+fn remove_left(pass: &Pass<'_>, clone: CloneRole, deployment: &Deployment) -> Plan {
+    if pass
+        .observation
+        .replica_sets
+        .iter()
+        .any(|set| set.owner == deployment.uid)
+    {
+        return Plan::wait(Status::Blocked(Blocked::CloneLeft {
+            name: deployment.name.clone(),
+        }));
+    }
+    let delete = Action::DeleteClone {
+        clone,
+        uid: deployment.uid.clone(),
+    };
+    pass.observation.live(Plan::act(status(pass), vec![delete]))
 }

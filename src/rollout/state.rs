@@ -26,6 +26,9 @@ pub struct State {
     pub phase: Phase,
     /// How long the open rollout has been watched.
     pub open_for: Elapsed,
+    /// The ReplicaSet that runs the accepted version: known by its uid, whatever is done to its template.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub accepted: Option<Uid>,
     /// The template that failed last.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub rejected: Option<Rejection>,
@@ -118,8 +121,10 @@ impl Checks {
             Said::No => self.failed = self.failed.saturating_add(1),
             Said::Neither => self.elapsed = self.before(),
         }
-        if said != Said::Neither {
-            self.inconclusive_for = Elapsed::ZERO;
+        if said == Said::Neither {
+            self.doubt_for.get_or_insert(Elapsed::ZERO);
+        } else {
+            self.doubt_for = None;
         }
         self.since_last = Some(Elapsed::ZERO);
     }
@@ -130,15 +135,35 @@ impl Checks {
         Elapsed(self.elapsed.0.saturating_sub(since.0))
     }
 
-    /// How long the canary has been asked about, the doubt of now included.
-    pub fn asked_for(&self) -> Duration {
-        self.before().duration() + self.inconclusive_for.duration()
+    /// How long this pod has been asked about in this step.
+    pub fn asked_about(&self, pod: &Uid) -> Duration {
+        let since = self.pods.get(pod).map_or(self.asked, |known| known.since);
+        self.asked.duration().saturating_sub(since.duration())
     }
 
-    /// Whether the last check said neither yes nor no: a check that does resets the time.
+    /// Whether the last check said neither yes nor no.
     pub fn in_doubt(&self) -> bool {
-        self.since_last
-            .is_some_and(|since| self.inconclusive_for > since)
+        self.doubt_for.is_some()
+    }
+
+    /// What the next step's checks begin with: what was held against a pod is not held against it again (case K22).
+    pub fn of_next_step(&self) -> Self {
+        let known = |(pod, known): (&Uid, &KnownPod)| {
+            let restarts = known.restarts;
+            (restarts > 0).then(|| {
+                (
+                    pod.clone(),
+                    KnownPod {
+                        since: Elapsed::ZERO,
+                        restarts,
+                    },
+                )
+            })
+        };
+        Self {
+            pods: self.pods.iter().filter_map(known).collect(),
+            ..Self::default()
+        }
     }
 }
 
@@ -193,15 +218,28 @@ pub struct Checks {
     pub passed: u32,
     /// Checks failed.
     pub failed: u32,
-    /// Time since the last check that said yes or no (promise 4).
-    pub inconclusive_for: Elapsed,
+    /// How long the canary has been asked about in this step, time in doubt included.
+    pub asked: Elapsed,
+    /// Time since the first of the latest checks in a row that said neither yes nor no, if the last one did (promise 4).
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub doubt_for: Option<Elapsed>,
     /// Time since the first of the latest checks in a row that found canary pods missing, if the last one did; counts
     /// against `abort` (case K12).
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub short_for: Option<Elapsed>,
-    /// Restarts already held against the candidate, by pod; pods that never restarted are not listed (case K22).
+    /// The canary's pods that checks have seen.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
-    pub restarts: BTreeMap<Uid, u32>,
+    pub pods: BTreeMap<Uid, KnownPod>,
+}
+
+/// A canary pod that checks have seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct KnownPod {
+    /// [`Checks::asked`] when it was first seen: its own grace begins then (case K16).
+    pub since: Elapsed,
+    /// Restarts already held against the candidate (case K22).
+    pub restarts: u32,
 }
 
 /// How a rollout ends.
@@ -307,6 +345,7 @@ impl State {
             rollout: RolloutNumber::default(),
             phase: Phase::Registering,
             open_for: Elapsed::ZERO,
+            accepted: None,
             rejected: None,
         }
     }
@@ -326,7 +365,10 @@ impl State {
                 Stage::Raising { elapsed } | Stage::WarmingUp { elapsed } => elapsed.add(since),
                 Stage::Checking => {
                     step.checks.elapsed.add(since);
-                    step.checks.inconclusive_for.add(since);
+                    step.checks.asked.add(since);
+                    if let Some(doubt_for) = &mut step.checks.doubt_for {
+                        doubt_for.add(since);
+                    }
                     if let Some(short_for) = &mut step.checks.short_for {
                         short_for.add(since);
                     }
@@ -366,10 +408,7 @@ mod tests {
             panic!("phase changed")
         };
         assert_eq!(step.checks.elapsed.duration(), Duration::from_secs(3));
-        assert_eq!(
-            step.checks.inconclusive_for.duration(),
-            Duration::from_secs(3)
-        );
+        assert_eq!(step.checks.asked.duration(), Duration::from_secs(3));
         assert_eq!(step.checks.since_last, None);
         assert_eq!(later.open_for.duration(), Duration::from_secs(3));
 
@@ -400,28 +439,34 @@ mod tests {
             let Phase::Stepping { step, .. } = &mut state.phase else {
                 panic!("phase changed")
             };
-            let asked = step.checks.asked_for();
+            let asked = step.checks.asked.duration();
             step.checks.count(said);
             let checks = &step.checks;
             (
                 asked.as_secs(),
                 checks.elapsed.duration().as_secs(),
-                checks.inconclusive_for.duration().as_secs(),
+                checks.doubt_for.map(|time| time.duration().as_secs()),
             )
         };
         // Asked for, checked for, in doubt for.
-        assert_eq!(after(Said::Neither), (1, 0, 1));
-        assert_eq!(after(Said::Neither), (2, 0, 2));
-        assert_eq!(after(Said::Yes), (3, 1, 0));
-        assert_eq!(after(Said::No), (2, 2, 0));
-        assert_eq!(after(Said::Neither), (3, 2, 1));
-        assert_eq!(after(Said::Yes), (4, 3, 0));
+        assert_eq!(after(Said::Neither), (1, 0, Some(0)));
+        assert_eq!(after(Said::Neither), (2, 0, Some(1)));
+        assert_eq!(after(Said::Yes), (3, 1, None));
+        assert_eq!(after(Said::No), (4, 2, None));
+        assert_eq!(after(Said::Neither), (5, 2, Some(0)));
+        assert_eq!(after(Said::Yes), (6, 3, None));
     }
 
     #[test]
     fn a_state_reads_back_as_it_was_written() {
         let mut step = Step::new(2, Replicas(4), Replicas(10));
-        step.checks.restarts.insert(Uid("u".into()), 3);
+        step.checks.pods.insert(
+            Uid("u".into()),
+            KnownPod {
+                since: Elapsed(7),
+                restarts: 3,
+            },
+        );
         for phase in [
             Phase::Registering,
             Phase::AtRest,

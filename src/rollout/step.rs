@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::Replicas;
-use super::action::{Action, CloneRole, Owner};
+use super::action::{Action, CloneRole, Owner, replica_set_name};
 use super::decide::{Pass, images};
 use super::handover::scale;
-use super::observation::{Deployment, Observed, Pod, Ready, ReplicaSet, Role};
+use super::observation::{Deployment, Life, Observed, Pod, Ready, ReplicaSet, Role};
 use super::open::create_primary;
 use super::plan::{Event, Next, Plan, Position, Status};
 use super::replicas::{Balance, Counts, Ladder, balance};
@@ -64,8 +64,22 @@ pub(super) fn stand<'a>(
     if let Some(plan) = pass
         .repause(status.clone())
         .or_else(|| pass.interruption(candidate))
-        .or_else(|| pass.clear_original(None, status.clone()))
     {
+        return Err(Box::new(plan));
+    }
+    let accepted = pass.accepted_set();
+    if accepted.is_some_and(|set| set.owner == pass.original.uid) {
+        // Orphaned by the primary's deletion, X has adopted it (design section 3, fact 16): it is no stray.
+        let what = format!(
+            "{} has taken the accepted version's pods back",
+            pass.original.name
+        );
+        return Err(Box::new(
+            pass.observation
+                .live(pass.close(Outcome::Interrupted { what })),
+        ));
+    }
+    if let Some(plan) = pass.clear_original(None, status.clone()) {
         return Err(Box::new(plan));
     }
     let canary = pass.deployment(Role::Canary);
@@ -101,7 +115,7 @@ pub(super) fn stand<'a>(
     {
         let hash = pass.accepted().hash_in_rollout(pass.state.rollout);
         return Err(restored(Action::CreateReplicaSet {
-            name: format!("{}-{hash}", pass.original.name),
+            name: replica_set_name(&pass.original.name, &hash),
             hash,
             template: pass.accepted().clone(),
             rest: pass.original.rest.clone(),
@@ -128,7 +142,9 @@ pub(super) fn candidate_set<'a>(pass: &Pass<'a>, canary: &Deployment) -> Option<
     pass.observation
         .replica_sets
         .iter()
-        .filter(|set| set.owner == canary.uid && set.template == canary.template)
+        .filter(|set| {
+            set.owner == canary.uid && set.life == Life::Alive && set.template == canary.template
+        })
         .max_by_key(|set| (set.existing, set.replicas))
 }
 
@@ -484,7 +500,13 @@ impl<'a> Stand<'a> {
 
     /// Whether the primary's removed pods no longer exist, terminating ones included (case K18).
     fn settled(&self) -> bool {
-        let existing = self.pass.observation.pods_of(&self.primary.uid).count();
+        // An evicted pod stays as a record for ever and is not waited for.
+        let existing = self
+            .pass
+            .observation
+            .pods_of(&self.primary.uid)
+            .filter(|pod| pod.is_there())
+            .count();
         self.primary.observed == Observed::Yes
             && self.pass.alive(self.primary) <= self.primary.replicas
             && u32::try_from(existing).unwrap_or(u32::MAX) <= self.primary.replicas.0
@@ -503,8 +525,10 @@ impl<'a> Stand<'a> {
     /// The step has done its work: the next one, or the promotion.
     pub fn next_step(&self, mut events: Vec<Event>) -> Plan {
         let canary = self.target();
-        let next =
-            |canary: Replicas| Step::new(self.step.number.saturating_add(1), canary, self.wanted());
+        let next = |canary: Replicas| Step {
+            checks: self.step.checks.of_next_step(),
+            ..Step::new(self.step.number.saturating_add(1), canary, self.wanted())
+        };
         let candidate = self.candidate.clone();
         let phase = if self.kind == Kind::Checked && canary < self.ladder.breakpoint() {
             Phase::Stepping {

@@ -3,8 +3,8 @@
 use super::*;
 use crate::analysis::{CheckReport, Finding};
 use crate::rollout::judge;
-use crate::rollout::observation::Container;
-use crate::rollout::state::{Cause, Outcome};
+use crate::rollout::observation::{Container, Disruption};
+use crate::rollout::state::{Cause, KnownPod, Outcome};
 
 fn passed(pod: u32) -> Finding {
     Finding::Passed {
@@ -71,12 +71,19 @@ fn a_step_ends_only_on_a_passed_check_after_its_time() {
             vec![passed(0), unavailable()],
             "goes on, 0 passed, 0 failed",
         ),
-        // inconclusive_timeout is max_step_duration here: no verdict without evidence, at any time.
-        (30, vec![passed(0), unavailable()], "metrics unavailable"),
+        // One answer that says nothing is a doubt, however late in the step it comes.
+        (
+            30,
+            vec![passed(0), unavailable()],
+            "goes on, 0 passed, 0 failed",
+        ),
         (0, vec![passed(0), failed("orders-2-1")], "checks failed"),
         (30, vec![passed(0), failed("orders-2-1")], "checks failed"),
-        (9, vec![passed(0), no_data()], "goes on, 0 passed, 0 failed"),
-        (10, vec![passed(0), no_data()], "checks failed"),
+        (
+            10,
+            vec![passed(0), no_data()],
+            "goes on, 0 passed, 0 failed",
+        ),
         // The pod is gone by now: what was found about it holds neither way, and its absence is a doubt (K12, K59).
         (
             0,
@@ -118,7 +125,14 @@ fn a_restart_is_a_failed_check_once() {
     let Phase::Stepping { step, .. } = &mut state(&mut seen).phase else {
         panic!("not stepping")
     };
-    step.checks.restarts.insert(known, 1);
+    let restarts = 1;
+    step.checks.pods.insert(
+        known,
+        KnownPod {
+            since: Elapsed::ZERO,
+            restarts,
+        },
+    );
     assert_eq!(
         follows(&seen, 0, vec![passed(0), passed(1)]),
         "goes on, 1 passed, 0 failed"
@@ -153,4 +167,140 @@ fn a_canary_that_falls_short_has_abort_from_the_check_that_found_it() {
     let plan = verdict(&seen, 120);
     let cause = written(&plan).rejected.as_ref().map(|it| it.failure.cause);
     assert_eq!(cause, Some(Cause::NotAvailable));
+}
+
+#[test]
+fn doubt_ends_a_rollout_only_when_it_lasts() {
+    let mut seen = in_step(2, Stage::Checking, 2, 8);
+    let report = CheckReport {
+        findings: vec![passed(0), unavailable()],
+    };
+    let judged = |seen: &Observation, since: u64| {
+        judge(
+            &service(),
+            Desired::Managed,
+            seen,
+            Duration::from_secs(since),
+            &report,
+        )
+    };
+    for since in [10, 10, 10] {
+        let plan = judged(&seen, since);
+        let next = written(&plan).clone();
+        assert!(matches!(next.phase, Phase::Stepping { .. }), "{next:?}");
+        *state(&mut seen) = next;
+    }
+    // inconclusive_timeout is max_step_duration here: 30s since the first doubt.
+    let plan = judged(&seen, 10);
+    let cause = written(&plan).rejected.as_ref().map(|it| it.failure.cause);
+    assert_eq!(cause, Some(Cause::MetricsUnavailable));
+}
+
+#[test]
+fn each_pod_has_its_own_grace_without_data() {
+    let mut seen = in_step(2, Stage::Checking, 2, 8);
+    let mut slow = service();
+    slow.inconclusive_timeout = Duration::from_secs(600);
+    slow.check_interval = Duration::from_secs(5);
+    let judged = |seen: &Observation, since: u64, pod: &str| {
+        let lacking = Finding::NoData {
+            pod: Some(pod.to_owned()),
+            expression: "e".to_owned(),
+            text: "e has no series".to_owned(),
+        };
+        let report = CheckReport {
+            findings: vec![lacking],
+        };
+        written(&judge(
+            &slow,
+            Desired::Managed,
+            seen,
+            Duration::from_secs(since),
+            &report,
+        ))
+        .clone()
+    };
+    let goes_on = |state: &State| matches!(state.phase, Phase::Stepping { .. });
+    let next = judged(&seen, 20, "orders-2-0");
+    assert!(goes_on(&next), "it is first seen now");
+    *state(&mut seen) = next;
+    // At minute five a node is drained: another pod comes in place of one, and has not been scraped yet (case K16).
+    let replaced = seen.pods.last_mut().expect("has pods");
+    replaced.uid = uid("another");
+    replaced.name = "orders-2-9".to_owned();
+    let next = judged(&seen, 300, "orders-2-9");
+    assert!(goes_on(&next), "the successor has its own grace");
+    *state(&mut seen) = next;
+    assert!(goes_on(&judged(&seen, 9, "orders-2-9")));
+    assert!(!goes_on(&judged(&seen, 10, "orders-2-9")), "which ends");
+}
+
+#[test]
+fn a_pod_that_was_driven_out_or_told_to_end_is_no_evidence() {
+    for (life, disruption, expected) in [
+        (Life::Alive, Disruption::None, "checks failed"),
+        (
+            Life::Alive,
+            Disruption::Target,
+            "goes on, 1 passed, 0 failed",
+        ),
+        (
+            Life::Deleting,
+            Disruption::None,
+            "goes on, 1 passed, 0 failed",
+        ),
+    ] {
+        let mut seen = in_step(2, Stage::Checking, 2, 8);
+        let mut ended = seen.pods.last().expect("has pods").clone();
+        ended.name = "orders-2-8".to_owned();
+        ended.uid = uid("orders-2-8");
+        ended.phase = PodPhase::Failed;
+        (ended.life, ended.disruption) = (life, disruption);
+        seen.pods.push(ended);
+        assert_eq!(
+            follows(&seen, 0, vec![passed(0), passed(1)]),
+            expected,
+            "{life:?} {disruption:?}"
+        );
+    }
+}
+
+#[test]
+fn what_was_held_against_a_pod_is_not_held_against_it_in_the_next_step() {
+    let mut seen = in_step(2, Stage::Checking, 2, 8);
+    seen.pods.last_mut().expect("has pods").containers = vec![Container {
+        name: "worker".to_owned(),
+        restarts: 1,
+        waiting: None,
+        last_end: None,
+    }];
+    let mut patient = service();
+    patient.check_max_failures = std::num::NonZeroU32::new(4).expect("not zero");
+    let report = CheckReport {
+        findings: vec![passed(0), passed(1)],
+    };
+    let judged = |seen: &Observation, since: u64| {
+        judge(
+            &patient,
+            Desired::Managed,
+            seen,
+            Duration::from_secs(since),
+            &report,
+        )
+    };
+    let first = written(&judged(&seen, 0)).clone();
+    *state(&mut seen) = first;
+    let second = written(&judged(&seen, 30)).clone();
+    let Phase::Stepping { step, .. } = second.phase else {
+        panic!("not stepping")
+    };
+    assert_eq!(step.number, 2);
+    assert_eq!(
+        step.checks
+            .pods
+            .values()
+            .map(|pod| pod.restarts)
+            .collect::<Vec<_>>(),
+        [1]
+    );
 }

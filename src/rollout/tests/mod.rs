@@ -14,8 +14,8 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::observation::{
-    Deployment, DeploymentRest, DeploymentStatus, Freshness, Life, Mark, Observation, Observed,
-    Pod, PodPhase, Ready, ReplicaSet, ResourceVersion, Rolling, StateObject, Uid,
+    Deployment, DeploymentRest, DeploymentStatus, Disruption, Freshness, Life, Mark, Observation,
+    Observed, Pod, PodPhase, Ready, ReplicaSet, ResourceVersion, Rolling, StateObject, Uid,
 };
 use super::state::{Cause, Elapsed, Failure, Phase, Rejection, Stage, State, Step};
 use super::template::{Template, TemplateHash};
@@ -100,6 +100,7 @@ pub(super) fn pods(set: &ReplicaSet) -> impl Iterator<Item = Pod> {
         phase: PodPhase::Running,
         ready: Ready::Yes,
         containers: Vec::new(),
+        disruption: Disruption::None,
         unschedulable: None,
     })
 }
@@ -126,7 +127,10 @@ fn observation(state: State, image: &str, replicas: u32) -> Observation {
 
 /// X asks for `image`; it runs `replicas` pods of v1, the accepted version.
 pub(super) fn at_rest(image: &str, replicas: u32) -> Observation {
-    let state = State::registering().in_phase(Phase::AtRest);
+    let state = State {
+        accepted: Some(uid("orders-1")),
+        ..State::registering().in_phase(Phase::AtRest)
+    };
     let mut seen = observation(state, image, replicas);
     give(&mut seen, set("orders-1", "orders", V1, replicas));
     seen
@@ -136,10 +140,13 @@ pub(super) fn at_rest(image: &str, replicas: u32) -> Observation {
 pub(super) fn in_step(target: u32, stage: Stage, canary: u32, primary: u32) -> Observation {
     let mut step = Step::new(target.div_ceil(2), Replicas(target), Replicas(10));
     step.stage = stage;
-    let state = State::registering().in_phase(Phase::Stepping {
-        candidate: candidate(),
-        step,
-    });
+    let state = State {
+        accepted: Some(uid("orders-1")),
+        ..State::registering().in_phase(Phase::Stepping {
+            candidate: candidate(),
+            step,
+        })
+    };
     let mut seen = observation(state, V2, 10);
     seen.primary = Some(deployment("orders-primary", V1, primary));
     seen.canary = Some(deployment("orders-canary", V2, canary));

@@ -20,7 +20,8 @@ fn what_must_not_open_a_rollout_does_not() {
     let mut unobserved = at_rest(V2, 10);
     x(&mut unobserved).observed = Observed::NotYet;
     let mut taken = at_rest(V2, 10);
-    taken.primary = Some(deployment("orders-primary", V1, 0));
+    taken.primary = Some(deployment("orders-primary", V1, 1));
+    give(&mut taken, set("orders-0", "orders-primary", V3, 1));
     for (why, seen) in [
         ("the accepted template", at_rest(V1, 10)),
         ("the rejected template", rejected),
@@ -174,4 +175,39 @@ fn a_version_that_failed_is_no_history_once_another_is_tried() {
     assert_eq!(deleted(&seen), Vec::<String>::new(), "it is remembered");
     x(&mut seen).template = template(V3);
     assert_eq!(deleted(&seen), ["v2-2"]);
+}
+
+#[test]
+fn the_accepted_pods_are_known_whatever_is_done_to_their_template() {
+    // kubectl set image replicaset/..., a webhook, API servers of two versions: no reason to delete what runs.
+    let mut seen = at_rest(V1, 10);
+    seen.replica_sets[0].template = template(V3);
+    assert_eq!(decided(&seen, 0).next, Next::Wait(None));
+    // Nor when the state does not name it: the accepted version is started first.
+    state(&mut seen).accepted = None;
+    let plan = decided(&seen, 0);
+    assert!(
+        matches!(actions(&plan), [Action::CreateReplicaSet { .. }]),
+        "{:?}",
+        plan.next
+    );
+}
+
+#[test]
+fn a_clone_left_over_is_removed_when_it_owns_nothing() {
+    let mut seen = at_rest(V2, 10);
+    seen.primary = Some(deployment("orders-primary", V1, 0));
+    let plan = decided(&seen, 0);
+    assert!(
+        matches!(actions(&plan), [Action::DeleteClone { .. }]),
+        "{:?}",
+        plan.next
+    );
+    give(&mut seen, set("orders-0", "orders-primary", V3, 1));
+    assert!(
+        decided(&seen, 0)
+            .status
+            .to_string()
+            .starts_with("blocked: Deployment orders-primary exists")
+    );
 }

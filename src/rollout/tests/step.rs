@@ -164,3 +164,22 @@ fn a_rollout_that_opened_without_replicas_begins_when_there_are_some() {
     };
     assert_eq!((step.number, step.canary.0, step.wanted.0), (1, 2, 10));
 }
+
+#[test]
+fn an_evicted_pod_of_the_primary_is_not_waited_for() {
+    let mut seen = in_step(2, Stage::Settling, 2, 8);
+    let mut evicted = seen.pods.first().expect("has pods").clone();
+    evicted.uid = uid("evicted");
+    evicted.phase = crate::rollout::observation::PodPhase::Failed;
+    seen.pods.push(evicted.clone());
+    let plan = decided(&seen, 0);
+    let Phase::Stepping { step, .. } = &written(&plan).phase else {
+        panic!("not stepping")
+    };
+    assert!(matches!(step.stage, Stage::WarmingUp { .. }), "{step:?}");
+    seen.pods.last_mut().expect("has pods").life = Life::Deleting;
+    assert!(
+        matches!(decided(&seen, 0).next, Next::Wait(_)),
+        "one that is being stopped is"
+    );
+}
