@@ -324,8 +324,13 @@ impl<'a> Pass<'a> {
         }))
     }
 
-    /// Pods of a clone that are not terminating, by the more cautious of two witnesses.
+    /// Pods of a clone that are not terminating, by the more cautious of two witnesses. While a controller has not seen the
+    /// last number written it may still start pods for the one before: any number is possible.
     pub fn alive(&self, clone: &Deployment) -> Replicas {
+        let mut sets = self.observation.replica_sets_of(&clone.uid);
+        if clone.observed == Observed::NotYet || sets.any(|set| set.observed == Observed::NotYet) {
+            return Replicas(u32::MAX);
+        }
         let pods = self
             .observation
             .pods_of(&clone.uid)

@@ -28,3 +28,16 @@ fn where_nothing_failed_the_accepted_pods_return_as_the_others_go() {
         assert_eq!(first_numbers(outcome), ["canary 0", "primary 7"]);
     }
 }
+
+#[test]
+fn the_accepted_pods_wait_for_a_canary_whose_number_was_not_yet_seen() {
+    // Raised a moment ago, and superseded: the controllers may still start pods for the number before.
+    let mut seen = in_step(5, raising(), 5, 5);
+    let before = state(&mut seen);
+    *before = before.in_phase(Phase::Closing {
+        outcome: Outcome::Superseded,
+        elapsed: Elapsed::ZERO,
+    });
+    seen.canary.as_mut().expect("is open").observed = Observed::NotYet;
+    assert_eq!(scales(&decided(&seen, 0)), ["canary 0"]);
+}

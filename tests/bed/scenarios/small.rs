@@ -134,6 +134,14 @@ pub fn register(trials: &mut Trials) {
                 )
             })
             .await;
+            // What is recorded last of the step before may be seen after the moment that was taken.
+            let steps_since = || {
+                let mut steps = namespace.recorder.steps(X, raised);
+                if steps.first() == Some(&(2, 8)) {
+                    steps.remove(0);
+                }
+                steps
+            };
             let writes = namespace.daemon_writes().await.len();
             // An autoscaler says the same again and again.
             stays("the peace", Duration::from_secs(4), async || {
@@ -148,7 +156,7 @@ pub fn register(trials: &mut Trials) {
                 more.is_empty(),
                 "written although nothing changed: {more:?}"
             );
-            assert_eq!(namespace.recorder.steps(X, raised), [(2, 12)]);
+            assert_eq!(steps_since(), [(2, 12)]);
             held.go_on();
             since
                 .log(
@@ -158,7 +166,7 @@ pub fn register(trials: &mut Trials) {
                 .await;
             at_rest(namespace, X, "v2", 14).await;
             assert_eq!(
-                namespace.recorder.steps(X, raised),
+                steps_since(),
                 [
                     (2, 12),
                     (5, 12),
@@ -237,7 +245,7 @@ pub fn register(trials: &mut Trials) {
             let asleep = at
                 .log(
                     &base.daemon,
-                    "step 2/3: 0 replicas wanted, so nothing runs; the step goes on when there are some",
+                    "step 2/3: no replicas wanted, going on when there are some",
                 )
                 .await;
             eventually("no pod", async || {
@@ -285,7 +293,7 @@ pub fn register(trials: &mut Trials) {
             let at = held.hold_at(since, 4, 6).await;
             let superseded = namespace.now().await;
             namespace.apply(&base.worker.clone().tag("v3")).await;
-            at.log(&base.daemon, "superseded: a newer template is wanted").await;
+            at.log(&base.daemon, "superseded: a newer template came").await;
             held.go_on();
             at.log(&base.daemon, "at rest: 10 replicas of registry.example/orders-worker:v3").await;
             at_rest(namespace, X, "v3", 10).await;

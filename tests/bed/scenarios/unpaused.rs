@@ -8,8 +8,7 @@ use crate::{scene::Trials, worker::Worker};
 
 const X: &str = "orders-worker";
 const RESUME: [&str; 3] = ["rollout", "resume", "deployment/orders-worker"];
-const AGAIN: &str =
-    "orders-worker: orders-worker was un-paused, by a hand or a manifest; paused again";
+const AGAIN: &str = "orders-worker: orders-worker was un-paused; paused again";
 
 pub fn register(trials: &mut Trials) {
     trials.add_with_lags(
@@ -82,7 +81,7 @@ pub fn register(trials: &mut Trials) {
             let by_hand = namespace.now().await;
             let daemon = namespace.daemon(&setup).await;
             daemon
-                .log_contains("registry.example/orders-worker:v2 was rolled out by hand and carries the load: it is the accepted version now, unchecked")
+                .log_contains("registry.example/orders-worker:v2 was rolled out by hand and carries the load: taken as the accepted version, unchecked")
                 .await;
             daemon
                 .log_contains("at rest: 10 replicas of registry.example/orders-worker:v2")
@@ -144,7 +143,7 @@ pub fn register(trials: &mut Trials) {
                     .await;
                 at.log(
                     &base.daemon,
-                    &format!("{X}-{clone} was un-paused, by a hand or a manifest; paused again"),
+                    &format!("{X}-{clone} was un-paused; paused again"),
                 )
                 .await;
             }
