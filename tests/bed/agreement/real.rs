@@ -1,0 +1,130 @@
+//! A script on the real control plane, with the real binary.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use kube::{ResourceExt as _, api::ListParams};
+use serde_json::json;
+use tokio::time::sleep;
+
+use super::{
+    account::{Account, Write, without_repeats},
+    script::{Deed, Past, Script, X, version},
+    sight::{Sight, set_tag},
+};
+use crate::{
+    namespace::Namespace,
+    recorder::Object,
+    scene::Scene,
+    wait::{ensure, eventually},
+};
+
+/// How long nothing is written before it is over.
+const QUIET: Duration = Duration::from_secs(2);
+
+pub async fn play(scene: &Scene, script: &Script) -> Account {
+    let namespace = scene.namespace().await;
+    let begun = namespace.now().await;
+    for tag in ["h1", "h2", "v1", "v2", "v3"] {
+        namespace.set_metric(tag, "my_errors", 0.0);
+    }
+    match script.past {
+        Past::Nothing => namespace.running(&Script::worker()).await,
+        Past::TwoVersions => namespace.history(&Script::worker()).await,
+    };
+    let [with, without] = script.configs(&namespace.name, &namespace.bed.prometheus.url);
+    let mut setup = namespace.daemon_setup(&with);
+    let mut daemon = namespace.daemon(&setup).await;
+    for (when, deed) in &script.deeds {
+        eventually(&format!("{when:?}"), async || {
+            let sight = look(&namespace).await?;
+            ensure(when.holds(&sight), || sight.lines().join("\n"))
+        })
+        .await;
+        namespace.note(&format!("{deed:?}"));
+        match *deed {
+            Deed::Apply(tag, behaviour) => {
+                namespace.patch(X, version(tag, behaviour)).await;
+            }
+            Deed::Scale(replicas) => {
+                namespace
+                    .patch(X, json!({"spec": {"replicas": replicas}}))
+                    .await;
+            }
+            Deed::Errors(tag, value) => namespace.set_metric(tag, "my_errors", value),
+            Deed::Turn(tag, behaviour) => namespace.turn(tag, behaviour),
+            Deed::Remove => {
+                assert!(daemon.terminate().await.success());
+                setup.write_config(&without);
+                setup.extra_args = vec!["--release-after".to_owned(), "1s".to_owned()];
+                daemon = namespace.daemon(&setup).await;
+            }
+        }
+    }
+    let sight = eventually(&format!("the end, {:?}", script.end), async || {
+        let sight = look(&namespace).await?;
+        script.end.reached(&sight)?;
+        let writes = namespace.daemon_writes().await.len();
+        sleep(QUIET).await;
+        let now = namespace.daemon_writes().await.len();
+        ensure(writes == now, || "it goes on writing".to_owned())?;
+        let sight = look(&namespace).await?;
+        script.end.reached(&sight)?;
+        Ok(sight)
+    })
+    .await;
+    namespace.now().await;
+    Account {
+        starts: namespace.recorder.starts(begun),
+        steps: namespace.recorder.steps(X, begun),
+        writes: writes(&namespace).await,
+        left: sight.lines(),
+    }
+}
+
+async fn look(namespace: &Arc<Namespace>) -> Result<Sight, String> {
+    let all = ListParams::default();
+    let told = |error: kube::Error| error.to_string();
+    Ok(Sight {
+        deployments: namespace
+            .deployments()
+            .list(&all)
+            .await
+            .map_err(told)?
+            .items,
+        replica_sets: namespace
+            .replica_sets()
+            .list(&all)
+            .await
+            .map_err(told)?
+            .items,
+        pods: namespace.pods().list(&all).await.map_err(told)?.items,
+        templates: namespace
+            .pod_templates()
+            .list(&all)
+            .await
+            .map_err(told)?
+            .items,
+    })
+}
+
+async fn writes(namespace: &Namespace) -> Vec<Write> {
+    let events = namespace.recorder.events();
+    let versions: HashMap<String, String> = events
+        .iter()
+        .filter_map(|event| match &event.object {
+            Object::ReplicaSet(set) => Some((set.name_any(), set_tag(set))),
+            Object::Pod(_) | Object::Deployment(_) => None,
+        })
+        .collect();
+    let mut requests = namespace.daemon_writes().await;
+    requests.retain(|request| (200..300).contains(&request.code()));
+    let write = |request: &crate::audit::Request| {
+        let name = request.name().to_owned();
+        Write {
+            verb: request.verb.clone(),
+            resource: request.resource(),
+            object: versions.get(&name).cloned().unwrap_or(name),
+        }
+    };
+    without_repeats(requests.iter().map(write).collect())
+}
