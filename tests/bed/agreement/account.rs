@@ -34,11 +34,34 @@ impl Display for Write {
     }
 }
 
-/// How often the state is written in a row depends on the number of checks, and that on seconds: such repeats are one write.
-pub fn without_repeats(mut writes: Vec<Write>) -> Vec<Write> {
-    writes.dedup_by(|next, last| {
-        next.resource == "podtemplates" && next.verb == "patch" && next == last
-    });
+/// Without what depends on seconds or on names that chance gives:
+///
+/// * How often the state is written in a row depends on the number of checks: such repeats are one write.
+/// * At registration older ReplicaSets go to the stash in the order of their names, which are hashes.
+/// * At opening the revision of the candidate's ReplicaSet is raised as soon as the controller has recognised that, and the accepted one
+///   is moved as soon as the primary is observed: two objects, two conditions, whichever comes first.
+///
+/// Both of the latter are a run of patches of ReplicaSets, after the pause of X or the creation of a ReplicaSet; no other run is sorted.
+pub fn normalised(mut writes: Vec<Write>, original: &str) -> Vec<Write> {
+    let is_patch =
+        |write: &Write, resource: &str| write.verb == "patch" && write.resource == resource;
+    writes.dedup_by(|next, last| is_patch(next, "podtemplates") && next == last);
+    let mut run_begins = None;
+    for at in 0..=writes.len() {
+        let write = writes.get(at);
+        if write.is_some_and(|write| is_patch(write, "replicasets")) {
+            continue;
+        }
+        if let Some(begin) = run_begins {
+            writes[begin..at].sort_by(|one, other| one.object.cmp(&other.object));
+        }
+        let write = writes.get(at);
+        let starts_one = write.is_some_and(|write| {
+            (is_patch(write, "deployments") && write.object == original)
+                || (write.verb == "create" && write.resource == "replicasets")
+        });
+        run_begins = starts_one.then_some(at + 1);
+    }
     writes
 }
 

@@ -5,10 +5,12 @@
 //! | --- | --- |
 //! | `script` | what is played: a worker, and what its user does when |
 //! | `sight` | the objects at one moment, and what can be read from them |
+//! | `gauge` | what Prometheus says |
 //! | `account` | what is compared |
 //! | `real`, `simulated` | the two stages |
 
 mod account;
+mod gauge;
 mod real;
 mod script;
 mod sight;
@@ -21,7 +23,7 @@ use crate::{
     scene::{Scene, Trials},
 };
 use account::Account;
-use script::{CHECKED_LONG, Deed, End, Past, Script, When};
+use script::{Deed, End, Past, Script, When};
 
 pub fn register(trials: &mut Trials) {
     for script in scripts() {
@@ -71,11 +73,9 @@ fn scripts() -> Vec<Script> {
             "rolled back by metrics at the second step",
             End::Rejected("v2"),
         )
-        .config(CHECKED_LONG)
         .then(When::AtRest("v1"), good("v2"))
-        .then(at(4, 6), Deed::Errors("v2", 1.0)),
+        .then(at(4, 6), Deed::Errors(1.0)),
         Script::new("crashing in the first step", End::Rejected("v2"))
-            .config(CHECKED_LONG)
             .then(When::AtRest("v1"), good("v2"))
             .then(at(2, 8), Deed::Turn("v2", crash)),
         Script::new("never ready", End::Rejected("v2"))
@@ -85,15 +85,12 @@ fn scripts() -> Vec<Script> {
             .config("abort: 3s")
             .then(When::AtRest("v1"), Deed::Apply("v2", Behaviour::ImagePull)),
         Script::new("superseded at the second step", End::Accepted("v3"))
-            .config(CHECKED_LONG)
             .then(When::AtRest("v1"), good("v2"))
             .then(at(4, 6), good("v3")),
         Script::new("cancelled at the second step", End::Accepted("v1"))
-            .config(CHECKED_LONG)
             .then(When::AtRest("v1"), good("v2"))
             .then(at(4, 6), good("v1")),
         Script::new("scaled up at the first step", End::Accepted("v2"))
-            .config(CHECKED_LONG)
             .then(When::AtRest("v1"), good("v2"))
             .then(at(2, 8), Deed::Scale(14)),
         Script::new("a new version and back again", End::Accepted("v1"))

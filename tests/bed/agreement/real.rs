@@ -7,35 +7,41 @@ use serde_json::json;
 use tokio::time::sleep;
 
 use super::{
-    account::{Account, Write, without_repeats},
-    script::{Deed, Past, Script, X, version},
+    account::{Account, Write, normalised},
+    gauge::Gauge,
+    script::{Deed, Past, Script, When, X, version},
     sight::{Sight, set_tag},
 };
 use crate::{
     namespace::Namespace,
+    prometheus::Answer,
     recorder::Object,
     scene::Scene,
-    wait::{ensure, eventually},
+    wait::{ensure, within},
 };
 
 /// How long nothing is written before it is over.
 const QUIET: Duration = Duration::from_secs(2);
 
+/// How long anything may take on a busy machine.
+const LONGEST: Duration = Duration::from_secs(240);
+
 pub async fn play(scene: &Scene, script: &Script) -> Account {
     let namespace = scene.namespace().await;
     let begun = namespace.now().await;
-    for tag in ["h1", "h2", "v1", "v2", "v3"] {
-        namespace.set_metric(tag, "my_errors", 0.0);
-    }
+    let gauge = Gauge::held_at(script.held_at());
+    let stub = namespace.prometheus_stub().await;
+    let answering = gauge.clone();
+    stub.answers(Answer::By(Arc::new(move |query| answering.answer(query))));
     match script.past {
         Past::Nothing => namespace.running(&Script::worker()).await,
         Past::TwoVersions => namespace.history(&Script::worker()).await,
     };
-    let [with, without] = script.configs(&namespace.name, &namespace.bed.prometheus.url);
+    let [with, without] = script.configs(&namespace.name, &stub.url());
     let mut setup = namespace.daemon_setup(&with);
     let mut daemon = namespace.daemon(&setup).await;
     for (when, deed) in &script.deeds {
-        eventually(&format!("{when:?}"), async || {
+        within(LONGEST, &format!("{when:?}"), async || {
             let sight = look(&namespace).await?;
             ensure(when.holds(&sight), || sight.lines().join("\n"))
         })
@@ -50,7 +56,7 @@ pub async fn play(scene: &Scene, script: &Script) -> Account {
                     .patch(X, json!({"spec": {"replicas": replicas}}))
                     .await;
             }
-            Deed::Errors(tag, value) => namespace.set_metric(tag, "my_errors", value),
+            Deed::Errors(value) => gauge.set(value),
             Deed::Turn(tag, behaviour) => namespace.turn(tag, behaviour),
             Deed::Remove => {
                 assert!(daemon.terminate().await.success());
@@ -59,8 +65,16 @@ pub async fn play(scene: &Scene, script: &Script) -> Account {
                 daemon = namespace.daemon(&setup).await;
             }
         }
+        if matches!(when, When::Step(..)) {
+            within(LONGEST, &format!("{deed:?} to be answered"), async || {
+                let sight = look(&namespace).await?;
+                ensure(!when.holds(&sight), || "nothing moves".to_owned())
+            })
+            .await;
+            gauge.release();
+        }
     }
-    let sight = eventually(&format!("the end, {:?}", script.end), async || {
+    let sight = within(LONGEST, &format!("the end, {:?}", script.end), async || {
         let sight = look(&namespace).await?;
         script.end.reached(&sight)?;
         let writes = namespace.daemon_writes().await.len();
@@ -126,5 +140,5 @@ async fn writes(namespace: &Namespace) -> Vec<Write> {
             object: versions.get(&name).cloned().unwrap_or(name),
         }
     };
-    without_repeats(requests.iter().map(write).collect())
+    normalised(requests.iter().map(write).collect(), X)
 }

@@ -8,8 +8,8 @@ use crate::{kubelet::Behaviour, scenarios::base::entry, worker::Worker};
 /// The worker of every script.
 pub const X: &str = "orders-worker";
 
-/// Steps that last long enough for a deed to meet one on a busy machine.
-pub const CHECKED_LONG: &str = "max_step_duration: 5s";
+/// Nobody gives up on a step that waits for its deed.
+const PATIENT: &str = "no_data_grace: 10m\ninconclusive_timeout: 10m\n";
 
 /// Ten replicas of `v1` are registered, the deeds are done one after the other, and it ends.
 #[derive(Clone, Debug)]
@@ -45,8 +45,8 @@ pub enum Deed {
     /// A new version of this tag, whose pods behave like this.
     Apply(&'static str, Behaviour),
     Scale(i32),
-    /// The value of `my_errors` of the pods of this tag, 0 before.
-    Errors(&'static str, f64),
+    /// The value of `my_errors` of all pods, 0 before.
+    Errors(f64),
     /// The pods of this tag, running ones too, behave like this from now on.
     Turn(&'static str, Behaviour),
     /// The entry leaves the config file, and the daemon is started again.
@@ -92,8 +92,21 @@ impl Script {
         let globals = format!(
             "prometheus-base-url: {prometheus}\nnamespace: {namespace}\npoll-interval: 1s\n"
         );
-        [X, "another-worker"]
-            .map(|name| format!("{globals}{}", entry(name, self.config)).replace("NS", namespace))
+        [X, "another-worker"].map(|name| {
+            format!(
+                "{globals}{}",
+                entry(name, &format!("{PATIENT}{}", self.config))
+            )
+            .replace("NS", namespace)
+        })
+    }
+
+    /// The number of canary pods of the first step that a deed waits for.
+    pub fn held_at(&self) -> Option<usize> {
+        self.deeds.iter().find_map(|(when, _)| match when {
+            When::Step(canary, _) => usize::try_from(*canary).ok(),
+            When::AtRest(_) => None,
+        })
     }
 
     /// The worker as it is registered.

@@ -19,11 +19,12 @@ use volery::{
 };
 
 use super::{
-    account::{Account, Write, without_repeats},
-    script::{Deed, Past, Script, X, version},
+    account::{Account, Write, normalised},
+    gauge::Gauge,
+    script::{Deed, Past, Script, When, X, version},
     sight::Sight,
 };
-use crate::{kubelet::Behaviour, worker::Worker};
+use crate::{kubelet::Behaviour, wait::ensure, worker::Worker};
 
 const NAMESPACE: &str = "workers";
 const AGENT: &str = "volery";
@@ -44,12 +45,16 @@ pub fn play(script: &Script) -> Account {
         .build()
         .expect("a runtime");
     // The cluster's clock starts with it, so it is made inside.
-    runtime.block_on(async { Stage::new().play(script).await })
+    runtime.block_on(async {
+        Stage::new(Gauge::held_at(script.held_at()))
+            .play(script)
+            .await
+    })
 }
 
 struct Stage {
     cluster: Cluster,
-    gauges: Arc<Gauges>,
+    gauge: Gauge,
     seen: Arc<Mutex<Seen>>,
 }
 
@@ -66,7 +71,7 @@ struct Daemon {
 }
 
 impl Stage {
-    fn new() -> Self {
+    fn new(gauge: Gauge) -> Self {
         let cluster = Cluster::start(Options::default());
         let seen: Arc<Mutex<Seen>> = Arc::default();
         let noting = Arc::clone(&seen);
@@ -103,10 +108,7 @@ impl Stage {
             Ok(())
         });
         Self {
-            gauges: Arc::new(Gauges {
-                cluster: cluster.clone(),
-                errors: Mutex::default(),
-            }),
+            gauge,
             cluster,
             seen,
         }
@@ -118,18 +120,13 @@ impl Stage {
         let mut daemon = self.daemon(&with);
         for (when, deed) in &script.deeds {
             self.until(&format!("{when:?}"), |sight| {
-                when.holds(sight)
-                    .then_some(())
-                    .ok_or_else(|| sight.lines().join("\n"))
+                ensure(when.holds(sight), || sight.lines().join("\n"))
             })
             .await;
             match *deed {
                 Deed::Apply(tag, behaviour) => self.patch(version(tag, behaviour)),
                 Deed::Scale(replicas) => self.patch(json!({"spec": {"replicas": replicas}})),
-                Deed::Errors(tag, value) => {
-                    let mut errors = self.gauges.errors.lock().unwrap();
-                    errors.insert(Script::worker().tag(tag).image(), value);
-                }
+                Deed::Errors(value) => self.gauge.set(value),
                 Deed::Turn(tag, behaviour) => {
                     let image = Script::worker().tag(tag).image();
                     self.cluster
@@ -141,6 +138,13 @@ impl Stage {
                     assert!(matches!(ended, Ok(Ok(()))), "{ended:?}");
                     daemon = self.daemon(&without);
                 }
+            }
+            if matches!(when, When::Step(..)) {
+                self.until(&format!("an answer to {deed:?}"), |sight| {
+                    ensure(!when.holds(sight), || "nothing moves".to_owned())
+                })
+                .await;
+                self.gauge.release();
             }
         }
         self.until(&format!("the end, {:?}", script.end), |sight| {
@@ -164,7 +168,7 @@ impl Stage {
         Account {
             starts,
             steps: seen.steps.clone(),
-            writes: without_repeats(seen.writes.clone()),
+            writes: normalised(seen.writes.clone(), X),
             left: sight.lines(),
         }
     }
@@ -191,7 +195,7 @@ impl Stage {
     fn daemon(&self, config: &str) -> Daemon {
         let loaded = load(config);
         let client = self.cluster.client(AGENT);
-        let metrics: Arc<dyn Metrics> = self.gauges.clone();
+        let metrics: Arc<dyn Metrics> = Arc::new(Gauges(self.gauge.clone()));
         let (lifetime, living) = watch::channel(Lifetime::Running);
         let task = tokio::spawn(async move {
             daemon::run(&loaded, client, &metrics, Duration::from_secs(1), living).await
@@ -258,12 +262,8 @@ const fn simulated(behaviour: Behaviour) -> cluster::Behaviour {
     }
 }
 
-/// A Prometheus for the one expression of the scripts, `my_errors{...} == 0`.
-struct Gauges {
-    cluster: Cluster,
-    /// By image; 0 where nothing is said.
-    errors: Mutex<HashMap<String, f64>>,
-}
+/// The gauge as a Prometheus.
+struct Gauges(Gauge);
 
 impl Metrics for Gauges {
     fn query<'a>(
@@ -273,26 +273,12 @@ impl Metrics for Gauges {
     ) -> BoxFuture<'a, Result<Response, Unavailable>> {
         async move {
             sleep(Duration::from_millis(5)).await;
-            let asked = self.cluster.look(|now| {
-                let mut pods = now.list(Kind::Pod, NAMESPACE);
-                let pod = pods.find(|pod| query.contains(&format!("\"{}\"", pod.name())))?;
-                Some((pod.name().to_owned(), pod.image().to_owned()))
-            });
-            let sample = |(pod, image): (String, String)| {
-                let errors = self.errors.lock().unwrap().get(&image).copied();
-                let errors = errors.unwrap_or_default();
-                let number = match (query.contains("bool"), errors == 0.0) {
-                    (false, _) => errors,
-                    (true, true) => 1.0,
-                    (true, false) => 0.0,
-                };
-                Sample {
-                    labels: Labels::new([("pod", pod.as_str())]),
-                    measure: Measure::Number(number),
-                }
+            let sample = |value| Sample {
+                labels: Labels::new([]),
+                measure: Measure::Number(value),
             };
             Ok(Response {
-                answer: Answer::Vector(asked.map(sample).into_iter().collect()),
+                answer: Answer::Vector(self.0.answer(query).map(sample).into_iter().collect()),
                 warnings: Vec::new(),
             })
         }
