@@ -9,7 +9,7 @@ use std::process::Command;
 
 use volery::config::Loaded;
 use volery::daemon;
-use volery::rollout::plan::{Status, Unsettled};
+use volery::rollout::plan::{Blocked, Status, Unsettled};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -251,10 +251,7 @@ fn said() -> Vec<String> {
         .to_string(),
     ));
     said.push(shape(
-        &Status::Blocked {
-            by: volery::rollout::plan::Blocked::ReleaseNeedsDecision,
-        }
-        .to_string(),
+        &Status::Blocked(Blocked::ReleaseNeedsDecision).to_string(),
     ));
     assert!(said.len() > 100);
     said
