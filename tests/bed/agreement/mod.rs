@@ -23,7 +23,9 @@ use crate::{
     scene::{Scene, Trials},
 };
 use account::Account;
-use script::{Deed, End, Past, Script, When};
+pub use real::comes_to;
+pub use script::End;
+use script::{Deed, Past, Script, When};
 
 pub fn register(trials: &mut Trials) {
     for script in scripts() {

@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use super::{
     account::{Account, Write, normalised},
     gauge::Gauge,
-    script::{Deed, Past, Script, When, X, version},
+    script::{Deed, End, Past, Script, When, X, version},
     sight::{Sight, set_tag},
 };
 use crate::{
@@ -74,18 +74,7 @@ pub async fn play(scene: &Scene, script: &Script) -> Account {
             gauge.release();
         }
     }
-    let sight = within(LONGEST, &format!("the end, {:?}", script.end), async || {
-        let sight = look(&namespace).await?;
-        script.end.reached(&sight)?;
-        let writes = namespace.daemon_writes().await.len();
-        sleep(QUIET).await;
-        let now = namespace.daemon_writes().await.len();
-        ensure(writes == now, || "it goes on writing".to_owned())?;
-        let sight = look(&namespace).await?;
-        script.end.reached(&sight)?;
-        Ok(sight)
-    })
-    .await;
+    let sight = comes_to(&namespace, script.end).await;
     namespace.now().await;
     Account {
         starts: namespace.recorder.starts(begun),
@@ -93,6 +82,21 @@ pub async fn play(scene: &Scene, script: &Script) -> Account {
         writes: writes(&namespace).await,
         left: sight.lines(),
     }
+}
+
+/// Waits until the worker has come to this end, and nothing is written any more.
+pub async fn comes_to(namespace: &Arc<Namespace>, end: End) -> Sight {
+    within(LONGEST, &format!("the end, {end:?}"), async || {
+        end.reached(&look(namespace).await?)?;
+        let writes = namespace.daemon_writes().await.len();
+        sleep(QUIET).await;
+        let now = namespace.daemon_writes().await.len();
+        ensure(writes == now, || "it goes on writing".to_owned())?;
+        let sight = look(namespace).await?;
+        end.reached(&sight)?;
+        Ok(sight)
+    })
+    .await
 }
 
 async fn look(namespace: &Arc<Namespace>) -> Result<Sight, String> {

@@ -3,20 +3,20 @@
 use serde_json::{Value, json};
 
 use super::sight::{Phase, Sight};
-use crate::{kubelet::Behaviour, scenarios::base::entry, worker::Worker};
+use crate::{kubelet::Behaviour, worker::Worker};
 
 /// The worker of every script.
 pub const X: &str = "orders-worker";
 
 /// Nobody gives up on a step that waits for its deed.
-const PATIENT: &str = "no_data_grace: 10m\ninconclusive_timeout: 10m\n";
+const PATIENT: &str = "no_data_grace: 10m\n  inconclusive_timeout: 10m\n";
 
 /// Ten replicas of `v1` are registered, the deeds are done one after the other, and it ends.
 #[derive(Clone, Debug)]
 pub struct Script {
     pub name: &'static str,
     pub past: Past,
-    /// Lines of the entry in the config file that take the place of BASE's.
+    /// A line of the entry in the config file, in addition.
     pub config: &'static str,
     pub deeds: Vec<(When, Deed)>,
     pub end: End,
@@ -89,15 +89,19 @@ impl Script {
 
     /// The config file before the entry leaves it, and after.
     pub fn configs(&self, namespace: &str, prometheus: &str) -> [String; 2] {
-        let globals = format!(
-            "prometheus-base-url: {prometheus}\nnamespace: {namespace}\npoll-interval: 1s\n"
-        );
+        let own = self.config;
+        let abort = if own.contains("abort:") {
+            ""
+        } else {
+            "  abort: 60s\n"
+        };
         [X, "another-worker"].map(|name| {
             format!(
-                "{globals}{}",
-                entry(name, &format!("{PATIENT}{}", self.config))
+                "prometheus-base-url: {prometheus}\nnamespace: {namespace}\npoll-interval: 1s\n{name}:\n\
+                 \x20 breakpoint: 50%\n  step: 20%\n{abort}  start_delay: 500ms\n  max_step_duration: 2s\n\
+                 \x20 check_success_step_duration: 500ms\n  check_max_failures: 2\n  {PATIENT}  {own}\n\
+                 \x20 success:\n    - expr: my_errors{{namespace=\"{namespace}\", pod=\"<<pod>>\"}} == 0\n"
             )
-            .replace("NS", namespace)
         })
     }
 

@@ -16,6 +16,7 @@ use volery::{
     config::{Config, Loaded},
     daemon::{self, DaemonError, Lifetime},
     simulate::cluster::{self, Cluster, Kind, Options, Part, Patch, Turn},
+    telemetry::health::Health,
 };
 
 use super::{
@@ -198,7 +199,16 @@ impl Stage {
         let metrics: Arc<dyn Metrics> = Arc::new(Gauges(self.gauge.clone()));
         let (lifetime, living) = watch::channel(Lifetime::Running);
         let task = tokio::spawn(async move {
-            daemon::run(&loaded, client, &metrics, Duration::from_secs(1), living).await
+            let health = Health::default();
+            daemon::run(
+                &loaded,
+                client,
+                &metrics,
+                Duration::from_secs(1),
+                &health,
+                living,
+            )
+            .await
         });
         Daemon { task, lifetime }
     }
