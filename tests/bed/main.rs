@@ -14,6 +14,7 @@
     clippy::print_stdout
 )]
 
+mod agreement;
 mod audit;
 mod bed;
 mod control_plane;
@@ -53,6 +54,7 @@ fn main() {
         itself::register(&mut trials);
         facts::register(&mut trials);
         scenarios::register(&mut trials);
+        agreement::register(&mut trials);
     }
     let conclusion = libtest_mimic::run(&arguments, trials.into_vec());
     runtime.block_on(bed::stop());

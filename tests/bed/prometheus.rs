@@ -85,7 +85,7 @@ impl Prometheus {
 }
 
 /// How the stub answers.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub enum Answer {
     /// As the real Prometheus does.
     Real,
@@ -101,9 +101,14 @@ pub enum Answer {
     Value(f64),
     /// After this time, like the other one.
     Slow(Duration, Box<Answer>),
+    /// At once, what this says to the expression: one series with the value, or none.
+    By(Arc<Judge>),
     /// Never.
     Never,
 }
+
+/// Answers an expression.
+pub type Judge = dyn Fn(&str) -> Option<f64> + Send + Sync;
 
 struct Script {
     real: String,
@@ -212,7 +217,7 @@ async fn answer(
     script.queries.lock().unwrap().push(Query {
         at: Instant::now(),
         path: uri.path().to_owned(),
-        expression,
+        expression: expression.clone(),
         parameters: pairs.into_iter().map(|(key, _)| key).collect(),
     });
     let mut answer = script.answer.lock().unwrap().clone();
@@ -224,6 +229,10 @@ async fn answer(
                 continue;
             }
             Answer::Never => std::future::pending().await,
+            Answer::By(judge) => {
+                answer = judge(&expression).map_or(Answer::Empty, Answer::Value);
+                continue;
+            }
             Answer::Status(code, body) => respond(code, body),
             Answer::ErrorInBody => respond(
                 StatusCode::OK,

@@ -2,6 +2,7 @@
 
 pub mod base;
 mod between;
+mod break_glass;
 mod failed;
 mod handover;
 mod installed;
@@ -20,6 +21,7 @@ use crate::scene::Trials;
 
 /// Adds all scenarios.
 pub fn register(trials: &mut Trials) {
+    break_glass::register(trials);
     failed::register(trials);
     handover::register(trials);
     installed::register(trials);
