@@ -1,15 +1,68 @@
-//! What most scenarios start from: the BASE of the cases, with a daemon that watches over it.
+//! What most scenarios start from: the BASE of the cases, with a daemon that watches over it, and where it has come to.
 
 use std::sync::Arc;
 
 use tokio::time::Instant;
 
+use super::promises::at_rest;
 use crate::{
     daemon::{Daemon, Setup},
     namespace::Namespace,
+    prometheus::{Answer, Stub},
     scene::Scene,
+    wait::eventually,
     worker::Worker,
 };
+
+/// BASE's Deployment.
+const NAME: &str = "orders-worker";
+
+/// A moment in a namespace: for questions to the recorder, and for log lines that come after it.
+#[derive(Clone, Copy, Debug)]
+pub struct Since {
+    pub at: Instant,
+    lines: usize,
+}
+
+impl Since {
+    pub async fn now(namespace: &Namespace, daemon: &Daemon) -> Self {
+        Self {
+            at: namespace.now().await,
+            lines: daemon.log().len(),
+        }
+    }
+
+    /// Waits for a line with this text after this moment, and returns the moment after that line.
+    pub async fn log(self, daemon: &Daemon, text: &str) -> Self {
+        eventually(&format!("a new log line with {text:?}"), async || {
+            let log = daemon.log();
+            let found = log
+                .iter()
+                .skip(self.lines)
+                .position(|line| line.text.contains(text));
+            found
+                .map(|index| Self {
+                    at: Instant::now(),
+                    lines: self.lines + index + 1,
+                })
+                .ok_or_else(|| {
+                    let last = log.last().map_or("", |line| &line.text);
+                    format!("the last of {} lines is {last:?}", log.len())
+                })
+        })
+        .await
+    }
+
+    /// The lines after this moment.
+    pub fn lines(self, daemon: &Daemon) -> Vec<String> {
+        daemon
+            .log()
+            .into_iter()
+            .skip(self.lines)
+            .map(|line| line.text)
+            .collect()
+    }
+}
 
 /// A registered worker, at rest.
 pub struct Base {
@@ -24,12 +77,18 @@ pub fn config(namespace: &Namespace, prometheus: &str, more: &str) -> String {
     format!(
         "prometheus-base-url: {prometheus}\nnamespace: {}\npoll-interval: 1s\n{}",
         namespace.name,
-        entry("orders-worker", more)
+        entry(namespace, NAME, more)
     )
 }
 
-/// One entry of BASE. A key in `more` takes the place of BASE's.
-pub fn entry(name: &str, more: &str) -> String {
+/// The configuration of a file in which BASE's entry is missing and another one, of no Deployment, is present.
+fn config_without_it(namespace: &Namespace) -> String {
+    config(namespace, &namespace.bed.prometheus.url, "")
+        .replace("orders-worker:", "another-worker:")
+}
+
+/// One entry of BASE, for a worker of this namespace. A key in `more` takes the place of BASE's.
+pub fn entry(namespace: &Namespace, name: &str, more: &str) -> String {
     let defaults = [
         ("breakpoint", "50%"),
         ("step", "20%"),
@@ -59,7 +118,7 @@ pub fn entry(name: &str, more: &str) -> String {
             "  success:\n    - expr: my_errors{namespace=\"NS\", pod=\"<<pod>>\"} == 0\n",
         );
     }
-    text
+    text.replace("NS", &namespace.name)
 }
 
 impl Base {
@@ -70,6 +129,32 @@ impl Base {
         Self::on(namespace, Worker::default(), &url, more).await
     }
 
+    /// The same, with two older versions in its history, of tags `h1` and `h2`.
+    pub async fn with_history(scene: &Scene) -> Self {
+        let namespace = scene.namespace().await;
+        namespace.history(&Worker::default()).await;
+        let url = namespace.bed.prometheus.url.clone();
+        Self::on(namespace, Worker::default(), &url, "").await
+    }
+
+    /// Registers this worker, judged by a stub.
+    pub async fn stubbed(scene: &Scene, worker: Worker, more: &str) -> (Self, Stub) {
+        let namespace = scene.namespace().await;
+        let stub = namespace.prometheus_stub().await;
+        let base = Self::on(namespace, worker, &stub.url(), more).await;
+        (base, stub)
+    }
+
+    /// Registered, with a version v2 on it that failed: at rest on v1.
+    pub async fn rejected(scene: &Scene) -> Self {
+        let base = Self::registered(scene, "").await;
+        base.namespace.set_metric("v2", "my_errors", 1.0);
+        base.namespace.apply(&base.worker.clone().tag("v2")).await;
+        base.daemon.log_contains("orders-worker: rejected: ").await;
+        at_rest(&base.namespace, NAME, "v1", 10).await;
+        base
+    }
+
     /// Registers this worker in this namespace.
     pub async fn on(
         namespace: Arc<Namespace>,
@@ -77,14 +162,33 @@ impl Base {
         prometheus: &str,
         more: &str,
     ) -> Self {
-        for tag in ["v1", "v2", "v3"] {
+        for tag in ["h1", "h2", "v1", "v2", "v3"] {
             namespace.set_metric(tag, "my_errors", 0.0);
         }
         namespace.running(&worker).await;
-        let text = config(&namespace, prometheus, more).replace("NS", &namespace.name);
-        let setup = namespace.daemon_setup(&text);
+        let setup = namespace.daemon_setup(&config(&namespace, prometheus, more));
         let daemon = namespace.daemon(&setup).await;
         daemon.log_contains("orders-worker: at rest").await;
+        Self {
+            namespace,
+            worker,
+            setup,
+            daemon,
+        }
+    }
+
+    /// Takes the entry out of the configuration while no daemon runs, and starts one that gives the service back a second later.
+    pub async fn left_out(self) -> Self {
+        let Self {
+            namespace,
+            worker,
+            mut setup,
+            daemon,
+        } = self;
+        assert!(daemon.terminate().await.success());
+        setup.write_config(&config_without_it(&namespace));
+        setup.extra_args = vec!["--release-after".to_owned(), "1s".to_owned()];
+        let daemon = namespace.daemon(&setup).await;
         Self {
             namespace,
             worker,
@@ -96,5 +200,50 @@ impl Base {
     /// Now, for questions to the recorder.
     pub async fn now(&self) -> Instant {
         self.namespace.now().await
+    }
+}
+
+/// A registered worker whose rollouts can be held at a step: checks that get no answer neither advance nor fail it (promise 4).
+pub struct Held {
+    pub base: Base,
+    stub: Stub,
+}
+
+impl Held {
+    pub async fn registered(scene: &Scene) -> Self {
+        let more = "inconclusive_timeout: 120s";
+        let (base, stub) = Base::stubbed(scene, Worker::default(), more).await;
+        Self { base, stub }
+    }
+
+    /// The rollout of v2 is held at the step with this canary and primary. Returns with it the moments before v2 was applied, and when it
+    /// was held.
+    pub async fn at(scene: &Scene, canary: usize, primary: usize) -> (Self, Since, Since) {
+        let held = Self::registered(scene).await;
+        let base = &held.base;
+        let since = Since::now(&base.namespace, &base.daemon).await;
+        base.namespace.apply(&base.worker.clone().tag("v2")).await;
+        let at = held.hold_at(since, canary, primary).await;
+        (held, since, at)
+    }
+
+    /// Lets the open rollout come to the step with this canary and primary, as its log says, and holds it there.
+    pub async fn hold_at(&self, since: Since, canary: usize, primary: usize) -> Since {
+        let daemon = &self.base.daemon;
+        since
+            .log(daemon, &format!("to canary {canary}, primary {primary}"))
+            .await;
+        self.stub.answers(Answer::Never);
+        since
+            .log(
+                daemon,
+                &format!("canary {canary}/{canary} available, primary {primary}, checking"),
+            )
+            .await
+    }
+
+    /// Lets it go on.
+    pub fn go_on(&self) {
+        self.stub.answers(Answer::Real);
     }
 }

@@ -9,7 +9,9 @@ use std::{
 };
 
 use futures::StreamExt as _;
+use tokio::time::Instant;
 
+use super::promises::{at_rest, envelope, never_more_of, never_more_than, started};
 use crate::{
     namespace::Namespace,
     proxy::{Gate, Seen, Verdict},
@@ -26,14 +28,9 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// Only counts.
-    pub fn never(namespace: &Namespace) -> Self {
-        Self::when(namespace, |_, _| false)
-    }
-
-    /// After the `nth` write from now on, the first being 1.
-    pub fn after(namespace: &Namespace, nth: usize) -> Self {
-        Self::when(namespace, move |number, _| number == nth)
+    /// After the `nth` write from now on, the first being 1; without a number it only counts.
+    pub fn after(namespace: &Namespace, nth: Option<usize>) -> Self {
+        Self::when(namespace, move |number, _| nth == Some(number))
     }
 
     /// After the first write like this.
@@ -84,6 +81,15 @@ impl Hold {
         self.held.lock().unwrap().clone().unwrap_or_default()
     }
 
+    /// [`Self::reached`], or nothing when what the daemon does ends before: a run may need fewer checks than the one that was counted.
+    pub async fn reached_before(&self, end: impl Future<Output = ()>) -> Option<String> {
+        tokio::select! {
+            biased;
+            write = self.reached() => Some(write),
+            () = end => None,
+        }
+    }
+
     /// Lets the daemon go on.
     pub fn open(&self) {
         self.gate.open();
@@ -109,21 +115,73 @@ fn describe(write: &Seen) -> String {
     )
 }
 
-/// How a rollout of a sweep ends.
+/// How a rollout of BASE from v1 to v2 ends whose first step has two pods.
 #[derive(Clone, Copy, Debug)]
 pub enum End {
     Promoted,
     RolledBack,
 }
 
+impl End {
+    /// The version that runs then.
+    pub const fn version(self) -> &'static str {
+        match self {
+            Self::Promoted => "v2",
+            Self::RolledBack => "v1",
+        }
+    }
+
+    /// The shortest durations by which a rollout ends like this where every answer of Prometheus is 0, which is no success.
+    pub const fn settings(self) -> &'static str {
+        match self {
+            Self::Promoted => SHORT,
+            Self::RolledBack => SHORT_JUDGED,
+        }
+    }
+
+    /// The worker came to this end since `since`, by a way that breaks no promise.
+    pub async fn reached(self, namespace: &Namespace, since: Instant, replicas: usize) {
+        let wanted = i32::try_from(replicas).unwrap();
+        at_rest(namespace, "orders-worker", self.version(), wanted).await;
+        match self {
+            Self::Promoted => {
+                started(namespace, since, &[("v2", replicas)]).await;
+                envelope(namespace, since, replicas, 2).await;
+            }
+            Self::RolledBack => {
+                started(namespace, since, &[("v1", 2), ("v2", 2)]).await;
+                never_more_of(namespace, since, "v2", 2).await;
+                never_more_than(namespace, since, replicas + 2).await;
+            }
+        }
+    }
+}
+
 /// The shortest durations: two steps of half the replicas, decided by two checks of nothing but restarts.
 pub const SHORT: &str = "step: 50%\nstart_delay: 0s\nmax_step_duration: 200ms\ncheck_success_step_duration: 200ms\nsuccess: []";
 
 /// The same, decided by what Prometheus says; it has the time between checks to answer, also on a busy machine.
-pub const SHORT_JUDGED: &str = "step: 50%\nstart_delay: 0s\nmax_step_duration: 200ms\ncheck_success_step_duration: 5s\ncheck_max_failures: 1\nsuccess: [{expr: 'my_errors{pod=\"<<pod>>\"} == 0'}]";
+const SHORT_JUDGED: &str = "step: 50%\nstart_delay: 0s\nmax_step_duration: 200ms\ncheck_success_step_duration: 5s\ncheck_max_failures: 1\nsuccess: [{expr: 'my_errors{pod=\"<<pod>>\"} == 0'}]";
+
+/// Lets `run` go undisturbed, which must make so many writes at least, and then again for each of them, with its number, disturbed after it.
+/// It returns how many writes it made.
+pub async fn at_every_write<F>(fewest: usize, run: impl Fn(Option<usize>) -> F)
+where
+    F: Future<Output = usize> + Send + 'static,
+{
+    let writes = run(None).await;
+    assert!(writes >= fewest, "only {writes} writes");
+    sweep(1..=writes, |nth| {
+        let run = run(Some(nth));
+        async move {
+            run.await;
+        }
+    })
+    .await;
+}
 
 /// Runs `run` for each case, some side by side, and tells of all that failed.
-pub async fn sweep<C, F>(cases: impl IntoIterator<Item = C>, run: impl Fn(C) -> F)
+async fn sweep<C, F>(cases: impl IntoIterator<Item = C>, run: impl Fn(C) -> F)
 where
     C: std::fmt::Debug,
     F: Future<Output = ()> + Send + 'static,

@@ -5,11 +5,8 @@ use std::{sync::Arc, time::Duration};
 
 use super::{
     base::Base,
-    between::{End, Hold, SHORT, SHORT_JUDGED, sweep},
-    promises::{
-        at_rest, never_beyond_the_step, never_fewer_available_than, never_more_of, never_more_than,
-        quiet, started,
-    },
+    between::{End, Hold, SHORT, at_every_write},
+    promises::{at_rest, never_beyond_the_step, never_more_than, quiet, started},
 };
 use crate::{
     namespace::{Namespace, uid},
@@ -90,36 +87,19 @@ pub fn register(trials: &mut Trials) {
 }
 
 async fn lagging(scene: &Scene, kind: Kind, end: End) {
-    let namespace = scene.namespace().await;
-    let stub = namespace.prometheus_stub().await;
+    let more = end.settings().replace("50%", "20%");
+    let (base, stub) = Base::stubbed(scene, Worker::default(), &more).await;
     stub.answers(Answer::Value(0.0));
-    let more = match end {
-        End::Promoted => SHORT,
-        End::RolledBack => SHORT_JUDGED,
-    };
-    let base = Base::on(
-        Arc::clone(&namespace),
-        Worker::default(),
-        &stub.url(),
-        &more.replace("50%", "20%"),
-    )
-    .await;
-    namespace.lag(kind, Duration::from_millis(500));
+    base.namespace.lag(kind, Duration::from_millis(500));
     let before = base.now().await;
-    namespace.apply(&base.worker.clone().tag("v2")).await;
-    if matches!(end, End::Promoted) {
-        base.daemon.log_contains("promoted: ").await;
-        at_rest(&namespace, NAME, "v2", 10).await;
-        started(&namespace, before, &[("v2", 10)]).await;
-        never_fewer_available_than(&namespace, before, 10).await;
-    } else {
-        base.daemon.log_contains("failed: ").await;
-        at_rest(&namespace, NAME, "v1", 10).await;
-        started(&namespace, before, &[("v1", 2), ("v2", 2)]).await;
-        never_more_of(&namespace, before, "v2", 2).await;
-    }
-    never_more_than(&namespace, before, 12).await;
-    quiet(&namespace, Duration::from_secs(3)).await;
+    base.namespace.apply(&base.worker.clone().tag("v2")).await;
+    let line = match end {
+        End::Promoted => "promoted: ",
+        End::RolledBack => "failed: ",
+    };
+    base.daemon.log_contains(line).await;
+    end.reached(&base.namespace, before, 10).await;
+    quiet(&base.namespace, Duration::from_secs(3)).await;
 }
 
 /// One rollout, disturbed after its `nth` write, if any; how many writes it made.
@@ -132,21 +112,13 @@ async fn rollout(scene: Arc<Scene>, disturbed: Option<(Disturbance, usize)>) -> 
         .await;
     let accepted = sets[0].metadata.name.clone().unwrap_or_default();
     let before = base.now().await;
-    let hold = disturbed.map_or_else(
-        || Hold::never(&namespace),
-        |(_, nth)| Hold::after(&namespace, nth),
-    );
+    let hold = Hold::after(&namespace, disturbed.map(|(_, nth)| nth));
     namespace.apply(&base.worker.clone().tag("v2")).await;
     let came_to = async {
         base.daemon.log_contains("rollout 1: ").await;
         at_rest(&namespace, NAME, "v2", 4).await;
     };
-    let held = tokio::select! {
-        biased;
-        write = hold.reached() => Some(write),
-        // A run may need fewer checks than the one that was counted.
-        () = came_to => None,
-    };
+    let held = hold.reached_before(came_to).await;
     match (disturbed, held) {
         (Some((disturbance, _)), Some(write)) => {
             namespace.note(&format!("{} after {write}", disturbance.text()));
@@ -205,15 +177,18 @@ async fn candidate_set(namespace: &Namespace, accepted: &str) -> Option<String> 
 async fn converges(base: &Base, before: tokio::time::Instant, disturbance: Disturbance) {
     let namespace = &base.namespace;
     let mut most = 6;
+    let ended = async |version: &str, replicas: i32| {
+        at_rest(namespace, NAME, version, replicas).await;
+    };
     match disturbance {
-        Disturbance::ANewerVersion => at_rest(namespace, NAME, "v3", 4).await,
-        Disturbance::BackToTheAccepted => at_rest(namespace, NAME, "v1", 4).await,
+        Disturbance::ANewerVersion => ended("v3", 4).await,
+        Disturbance::BackToTheAccepted => ended("v1", 4).await,
         Disturbance::ScaleUp => {
-            at_rest(namespace, NAME, "v2", 6).await;
+            ended("v2", 6).await;
             // Six, and the step of half of them.
             most = 9;
         }
-        Disturbance::ScaleDown => at_rest(namespace, NAME, "v2", 2).await,
+        Disturbance::ScaleDown => ended("v2", 2).await,
         Disturbance::ScaleToZeroAndBack => {
             eventually("no pod to run", async || {
                 let pods = namespace
@@ -230,7 +205,7 @@ async fn converges(base: &Base, before: tokio::time::Instant, disturbance: Distu
             })
             .await;
             namespace.scale(NAME, 4).await;
-            at_rest(namespace, NAME, "v2", 4).await;
+            ended("v2", 4).await;
         }
         Disturbance::DeleteOriginal => {
             eventually("all to be gone with the Deployment", async || {
@@ -248,20 +223,15 @@ async fn converges(base: &Base, before: tokio::time::Instant, disturbance: Distu
         Disturbance::DeletePrimary
         | Disturbance::DeleteCanary
         | Disturbance::DeleteAcceptedSet
-        | Disturbance::DeleteCandidateSet => at_rest(namespace, NAME, "v2", 4).await,
+        | Disturbance::DeleteCandidateSet => ended("v2", 4).await,
     }
     never_more_than(namespace, before, most).await;
     never_beyond_the_step(namespace, NAME, before).await;
 }
 
 async fn between_any_two(scene: Arc<Scene>, disturbance: Disturbance) {
-    let writes = rollout(Arc::clone(&scene), None).await;
-    assert!(writes > 10, "only {writes} writes");
-    sweep(1..=writes, |nth| {
-        let scene = Arc::clone(&scene);
-        async move {
-            rollout(scene, Some((disturbance, nth))).await;
-        }
+    at_every_write(11, |nth| {
+        rollout(Arc::clone(&scene), nth.map(|nth| (disturbance, nth)))
     })
     .await;
 }

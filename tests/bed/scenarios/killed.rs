@@ -4,13 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use super::{
     base::Base,
-    between::{End, Hold, SHORT, SHORT_JUDGED, sweep},
-    promises::{
-        at_rest, never_fewer_available_than, never_more_of, never_more_than, quiet, started, step,
-    },
+    between::{End, Hold, SHORT, at_every_write},
+    promises::{at_rest, envelope, quiet, started, stash, step, untouched},
 };
 use crate::{
-    namespace::uid,
     prometheus::Answer,
     scene::{Scene, Trials},
     wait::{ensure, eventually},
@@ -96,8 +93,7 @@ async fn in_a_step(scene: Arc<Scene>) {
         [(0, 10), (2, 8), (4, 6), (5, 5), (7, 3), (9, 1), (10, 0)]
     );
     started(&namespace, before, &[("v2", 10)]).await;
-    never_more_than(&namespace, before, 12).await;
-    never_fewer_available_than(&namespace, before, 10).await;
+    envelope(&namespace, before, 10, 2).await;
 }
 
 /// Ten replicas, killed once after the first write whose line begins like this and contains that.
@@ -118,90 +114,37 @@ async fn killed_after(scene: Arc<Scene>, begins: &'static str, contains: &'stati
     base.daemon.kill().await;
     namespace.daemon_proxy.pass_all();
     base.daemon = namespace.daemon(&base.setup).await;
-    match end {
-        End::Promoted => {
-            at_rest(&namespace, NAME, "v2", 10).await;
-            started(&namespace, before, &[("v2", 10)]).await;
-            never_fewer_available_than(&namespace, before, 10).await;
-        }
-        End::RolledBack => {
-            at_rest(&namespace, NAME, "v1", 10).await;
-            started(&namespace, before, &[("v1", 2), ("v2", 2)]).await;
-            never_more_of(&namespace, before, "v2", 2).await;
-        }
-    }
-    never_more_than(&namespace, before, 12).await;
+    end.reached(&namespace, before, 10).await;
 }
 
 /// One rollout, killed after its `nth` write, if any; how many writes it made.
 async fn rollout(scene: Arc<Scene>, end: End, nth: Option<usize>) -> usize {
-    let namespace = scene.namespace().await;
-    let stub = namespace.prometheus_stub().await;
+    let worker = Worker::default().replicas(4);
+    let (mut base, stub) = Base::stubbed(&scene, worker, end.settings()).await;
     stub.answers(Answer::Value(0.0));
-    let more = match end {
-        End::Promoted => SHORT,
-        End::RolledBack => SHORT_JUDGED,
-    };
-    let mut base = Base::on(
-        Arc::clone(&namespace),
-        Worker::default().replicas(4),
-        &stub.url(),
-        more,
-    )
-    .await;
+    let namespace = Arc::clone(&base.namespace);
     let before = base.now().await;
-    let hold = nth.map_or_else(
-        || Hold::never(&namespace),
-        |nth| Hold::after(&namespace, nth),
-    );
+    let hold = Hold::after(&namespace, nth);
     namespace.apply(&base.worker.clone().tag("v2")).await;
-    let version = match end {
-        End::Promoted => "v2",
-        End::RolledBack => "v1",
-    };
     let came_to = async {
         base.daemon.log_contains("rollout 1: ").await;
-        at_rest(&namespace, NAME, version, 4).await;
+        at_rest(&namespace, NAME, end.version(), 4).await;
     };
-    let held = tokio::select! {
-        biased;
-        write = hold.reached() => Some(write),
-        // A run may need fewer checks than the one that was counted.
-        () = came_to => None,
-    };
+    let held = hold.reached_before(came_to).await;
     if let Some(write) = held {
         base.daemon.kill().await;
         namespace.daemon_proxy.pass_all();
         base.daemon = namespace.daemon(&base.setup).await;
         namespace.note(&format!("killed after {write}"));
-        at_rest(&namespace, NAME, version, 4).await;
     }
-    match end {
-        End::Promoted => {
-            started(&namespace, before, &[("v2", 4)]).await;
-            never_fewer_available_than(&namespace, before, 4).await;
-        }
-        End::RolledBack => {
-            started(&namespace, before, &[("v1", 2), ("v2", 2)]).await;
-            never_more_of(&namespace, before, "v2", 2).await;
-        }
-    }
-    never_more_than(&namespace, before, 6).await;
+    end.reached(&namespace, before, 4).await;
     base.daemon.kill().await;
     scene.done(&namespace).await;
     hold.writes()
 }
 
 async fn every_write(scene: Arc<Scene>, end: End) {
-    let writes = rollout(Arc::clone(&scene), end, None).await;
-    assert!(writes > 10, "only {writes} writes");
-    sweep(1..=writes, |nth| {
-        let scene = Arc::clone(&scene);
-        async move {
-            rollout(scene, end, Some(nth)).await;
-        }
-    })
-    .await;
+    at_every_write(11, |nth| rollout(Arc::clone(&scene), end, nth)).await;
 }
 
 /// One registration of a worker with two older versions in its history, killed after its `nth` write, if any.
@@ -212,10 +155,7 @@ async fn registration(scene: Arc<Scene>, nth: Option<usize>) -> usize {
     let before = namespace.now().await;
     let text = super::base::config(&namespace, &namespace.bed.prometheus.url, SHORT);
     let setup = namespace.daemon_setup(&text);
-    let hold = nth.map_or_else(
-        || Hold::never(&namespace),
-        |nth| Hold::after(&namespace, nth),
-    );
+    let hold = Hold::after(&namespace, nth);
     let mut daemon = namespace.daemon(&setup).await;
     if nth.is_some() {
         let write = hold.reached().await;
@@ -226,18 +166,12 @@ async fn registration(scene: Arc<Scene>, nth: Option<usize>) -> usize {
     }
     at_rest(&namespace, NAME, "v1", 2).await;
     daemon.log_contains("orders-worker: at rest").await;
-    let object = namespace
-        .pod_templates()
-        .get("orders-worker-volery")
-        .await
-        .expect("the state object");
     eventually("the history to be in the stash", async || {
-        let stashed = namespace.replica_sets_of(&uid(&object)).await.len();
+        let stashed = stash(&namespace, NAME).await.len();
         ensure(stashed == 2, || format!("{stashed} are"))
     })
     .await;
-    started(&namespace, before, &[]).await;
-    assert!(namespace.recorder.stops(before).is_empty());
+    untouched(&namespace, before).await;
     let writes = hold.writes();
     if nth.is_none() {
         quiet(&namespace, Duration::from_secs(1)).await;
@@ -248,13 +182,5 @@ async fn registration(scene: Arc<Scene>, nth: Option<usize>) -> usize {
 }
 
 async fn every_write_of_registration(scene: Arc<Scene>) {
-    let writes = registration(Arc::clone(&scene), None).await;
-    assert!(writes >= 4, "only {writes} writes");
-    sweep(1..=writes, |nth| {
-        let scene = Arc::clone(&scene);
-        async move {
-            registration(scene, Some(nth)).await;
-        }
-    })
-    .await;
+    at_every_write(4, |nth| registration(Arc::clone(&scene), nth)).await;
 }

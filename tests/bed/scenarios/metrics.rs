@@ -82,11 +82,8 @@ pub fn register(trials: &mut Trials) {
 
 /// A registered worker of four replicas, judged by a stub.
 async fn stubbed(scene: &Scene, more: &str) -> (Base, Stub) {
-    let namespace = scene.namespace().await;
-    let stub = namespace.prometheus_stub().await;
     let worker = Worker::default().replicas(4);
-    let base = Base::on(namespace, worker, &stub.url(), &format!("{QUICK}\n{more}")).await;
-    (base, stub)
+    Base::stubbed(scene, worker, &format!("{QUICK}\n{more}")).await
 }
 
 async fn no_verdict(scene: &Scene, go_bad: impl FnOnce(&Stub), reason: &str) {
@@ -184,14 +181,12 @@ async fn slow_enough(scene: Arc<Scene>) {
 }
 
 async fn gone(scene: Arc<Scene>) {
-    let namespace = scene.namespace().await;
-    let stub = namespace.prometheus_stub().await;
     // A deleted pod goes on serving its metrics for a while.
     let worker = Worker::default()
         .replicas(4)
         .terminate_after(Duration::from_secs(8));
     let more = "step: 50%\nstart_delay: 0s\ncheck_success_step_duration: 4s\nmax_step_duration: 15s\ncheck_max_failures: 1";
-    let base = Base::on(namespace, worker, &stub.url(), more).await;
+    let (base, stub) = Base::stubbed(&scene, worker, more).await;
     let namespace = &base.namespace;
     stub.answers(Answer::Slow(Duration::from_secs(2), Box::new(Answer::Real)));
     let before = base.now().await;

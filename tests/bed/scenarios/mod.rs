@@ -10,7 +10,6 @@ mod killed;
 mod metrics;
 mod promises;
 mod promoted;
-mod proof;
 mod quiet;
 mod registered;
 mod small;

@@ -1,6 +1,10 @@
-//! The design's promises, asserted over the whole way of a scenario.
+//! The design's promises, asserted over the whole way of a scenario and about a service at rest.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use k8s_openapi::api::{
     apps::v1::{Deployment, ReplicaSet},
@@ -12,18 +16,23 @@ use tokio::time::Instant;
 
 use crate::{
     kubelet::tag,
-    namespace::{Namespace, observed, uid},
-    recorder::Object,
+    namespace::{Namespace, observed, owned_by, uid},
+    recorder::{Object, Pods},
     wait::{ensure, eventually},
 };
 
 /// Where the daemon keeps what it must remember.
 const STATE: &str = "volery.dev/state";
 
-/// Waits until the worker is at rest: X, paused, owns so many available pods of this version by one ReplicaSet; no clone, no other pod and
-/// no pending work is left. Whatever version X's own template asks for.
-pub async fn at_rest(namespace: &Namespace, name: &str, version: &str, replicas: i32) {
-    at_rest_but(namespace, name, version, replicas, replicas).await;
+/// Waits until the worker is at rest: X, paused, owns so many available pods of this version by one ReplicaSet, and they are named after
+/// it; no clone, no other pod and no pending work is left. Whatever version X's own template asks for. Returns the uids of the pods.
+pub async fn at_rest(
+    namespace: &Namespace,
+    name: &str,
+    version: &str,
+    replicas: i32,
+) -> Vec<String> {
+    at_rest_but(namespace, name, version, replicas, replicas).await
 }
 
 /// [`at_rest`] of a worker of whose pods only so many are available.
@@ -33,7 +42,7 @@ pub async fn at_rest_but(
     version: &str,
     replicas: i32,
     available: i32,
-) {
+) -> Vec<String> {
     let what = format!("{name} to be at rest with {replicas} pods of {version}");
     eventually(&what, async || {
         let deployments = namespace
@@ -54,11 +63,12 @@ pub async fn at_rest_but(
             .iter()
             .find(|deployment| deployment.name_any() == name)
             .ok_or("it does not exist")?;
-        owns(namespace, original, version, replicas, available).await?;
+        let pods = owns(namespace, original, version, replicas, available).await?;
         let phase = phase(namespace, name).await?;
-        ensure(phase == "at-rest", || format!("its phase is {phase}"))
+        ensure(phase == "at-rest", || format!("its phase is {phase}"))?;
+        Ok(pods)
     })
-    .await;
+    .await
 }
 
 async fn owns(
@@ -67,7 +77,7 @@ async fn owns(
     version: &str,
     replicas: i32,
     available: i32,
-) -> Result<(), String> {
+) -> Result<Vec<String>, String> {
     let spec = original.spec.clone().unwrap_or_default();
     let status = original.status.clone().unwrap_or_default();
     let numbers = [status.replicas, status.available_replicas].map(Option::unwrap_or_default);
@@ -95,18 +105,29 @@ async fn owns(
         .await
         .map_err(|e| e.to_string())?
         .items;
-    let app = Some(&original.name_any()).cloned();
+    let name = original.name_any();
     let alive: Vec<&str> = pods
         .iter()
-        .filter(|pod| pod.labels().get("app").cloned() == app)
+        .filter(|pod| pod.labels().get("app") == Some(&name))
         .filter(|pod| pod.metadata.deletion_timestamp.is_none())
         .map(tag)
         .collect();
+    let replicas = usize::try_from(replicas).unwrap_or_default();
     ensure(
-        alive.len() == usize::try_from(replicas).unwrap_or_default()
-            && alive.iter().all(|pod| *pod == version),
+        alive.len() == replicas && alive.iter().all(|pod| *pod == version),
         || format!("the pods are of {alive:?}"),
-    )
+    )?;
+    let own = namespace.pods_of(original).await;
+    let names: Vec<String> = own.iter().map(kube::ResourceExt::name_any).collect();
+    // `X-HASH-RANDOM`: no clone's name is in them.
+    let dashes = name.matches('-').count() + 2;
+    let named_after_it = names
+        .iter()
+        .all(|pod| pod.starts_with(&format!("{name}-")) && pod.matches('-').count() == dashes);
+    ensure(own.len() == replicas && named_after_it, || {
+        format!("its own pods are {names:?}")
+    })?;
+    Ok(own.iter().map(uid).collect())
 }
 
 /// The phase that the state object tells.
@@ -128,7 +149,8 @@ async fn phase(namespace: &Namespace, name: &str) -> Result<String, String> {
     })
 }
 
-fn set_tag(set: &ReplicaSet) -> String {
+/// The tag of a ReplicaSet's first image.
+pub fn set_tag(set: &ReplicaSet) -> String {
     let template = set.spec.as_ref().and_then(|spec| spec.template.clone());
     image_tag(template.and_then(|template| template.spec).as_ref())
 }
@@ -139,69 +161,169 @@ fn image_tag(spec: Option<&PodSpec>) -> String {
         .unwrap_or_default()
 }
 
-/// No moment since `since` had more pods alive than this (promise 3).
+/// Tag and revision, as Kubernetes counts it, of the ReplicaSets of an owner, oldest revision first.
+pub async fn history_of(namespace: &Namespace, owner_uid: &str) -> Vec<(String, u64)> {
+    let revision = |set: &ReplicaSet| {
+        set.annotations()
+            .get("deployment.kubernetes.io/revision")
+            .and_then(|revision| revision.parse().ok())
+            .unwrap_or(0)
+    };
+    let mut sets: Vec<_> = namespace
+        .replica_sets_of(owner_uid)
+        .await
+        .iter()
+        .map(|set| (set_tag(set), revision(set)))
+        .collect();
+    sets.sort_by_key(|(_, revision)| *revision);
+    sets
+}
+
+/// Tag and revision of what the state object owns, oldest revision first.
+pub async fn stash(namespace: &Namespace, name: &str) -> Vec<(String, u64)> {
+    let state = namespace
+        .pod_templates()
+        .get(&format!("{name}-volery"))
+        .await
+        .expect("the state object is there");
+    history_of(namespace, &uid(&state)).await
+}
+
+/// The revisions that `kubectl rollout history` lists.
+pub fn revisions(history: &str) -> Vec<u64> {
+    history
+        .lines()
+        .filter_map(|line| line.split_whitespace().next()?.parse().ok())
+        .collect()
+}
+
+/// No pod of the namespace belongs to anything but the ReplicaSets of `name` (promise 2 at the end of a story).
+pub async fn no_other_pods(namespace: &Namespace, name: &str) {
+    let x = namespace.deployment(name).await;
+    let sets = namespace.replica_sets_of(&uid(&x)).await;
+    let all = namespace
+        .pods()
+        .list(&ListParams::default())
+        .await
+        .expect("pods can be listed");
+    let strays: Vec<_> = all
+        .items
+        .iter()
+        .filter(|pod| pod.metadata.deletion_timestamp.is_none())
+        .filter(|pod| {
+            !sets
+                .iter()
+                .any(|set| owned_by(pod.owner_references(), &uid(set)))
+        })
+        .map(|pod| pod.name_any())
+        .collect();
+    assert_eq!(strays, Vec::<String>::new(), "pods of nobody we know");
+}
+
+/// At every single event since `since` the pods were as they must be.
+async fn always(
+    namespace: &Namespace,
+    since: Instant,
+    must: &str,
+    holds: impl Fn(&Pods) -> bool + Sync,
+) {
+    namespace.now().await;
+    for (at, pods) in namespace.recorder.series(since) {
+        assert!(
+            holds(&pods),
+            "{:?} into it there were not {must}: {pods:?}",
+            at - since
+        );
+    }
+}
+
+/// Never more than `wanted + surge` pods alive, never fewer than `wanted` available (promise 3).
+pub async fn envelope(namespace: &Namespace, since: Instant, wanted: usize, surge: usize) {
+    let must = format!(
+        "at most {} alive and at least {wanted} available",
+        wanted + surge
+    );
+    always(namespace, since, &must, |pods| {
+        pods.alive <= wanted + surge && pods.available >= wanted
+    })
+    .await;
+}
+
+/// [`envelope`] of the pods with these tags only.
+pub async fn envelope_of_tags(
+    namespace: &Namespace,
+    since: Instant,
+    wanted: usize,
+    surge: usize,
+    tags: &[&str],
+) {
+    let must = format!(
+        "at most {} alive and at least {wanted} available of {tags:?}",
+        wanted + surge
+    );
+    always(namespace, since, &must, |pods| {
+        let of_tags = tags.iter().filter_map(|tag| pods.by_tag.get(*tag));
+        let (alive, available) = of_tags.fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1));
+        alive <= wanted + surge && available >= wanted
+    })
+    .await;
+}
+
+/// Never more pods alive than this: where the lower bound does not hold, such as after a failure (promise 3).
 pub async fn never_more_than(namespace: &Namespace, since: Instant, most: usize) {
-    namespace.now().await;
-    for (at, pods) in namespace.recorder.series(since) {
-        assert!(
-            pods.alive <= most,
-            "{} pods were alive {:?} into it, at most {most} may be: {pods:?}",
-            pods.alive,
-            at - since
-        );
-    }
+    always(namespace, since, &format!("at most {most} alive"), |pods| {
+        pods.alive <= most
+    })
+    .await;
 }
 
-/// No moment since `since` had more pods of this version alive than this: outside the step that was reached there are none (promise 2).
+/// Never more pods of this version alive than this: outside the step that was reached there are none (promise 2).
 pub async fn never_more_of(namespace: &Namespace, since: Instant, version: &str, most: usize) {
-    namespace.now().await;
-    for (at, pods) in namespace.recorder.series(since) {
-        let alive = pods.by_tag.get(version).map_or(0, |(alive, _)| *alive);
-        assert!(
-            alive <= most,
-            "{alive} pods of {version} were alive {:?} into it, at most {most} may be: {pods:?}",
-            at - since
-        );
-    }
-}
-
-/// No moment since `since` had fewer pods available than this (promise 3).
-pub async fn never_fewer_available_than(namespace: &Namespace, since: Instant, fewest: usize) {
-    namespace.now().await;
-    for (at, pods) in namespace.recorder.series(since) {
-        assert!(
-            pods.available >= fewest,
-            "{} pods were available {:?} into it, at least {fewest} must be: {pods:?}",
-            pods.available,
-            at - since
-        );
-    }
+    let must = format!("at most {most} of {version} alive");
+    always(namespace, since, &must, |pods| {
+        pods.by_tag.get(version).map_or(0, |(alive, _)| *alive) <= most
+    })
+    .await;
 }
 
 /// Exactly so many pods of each version were started since `since` (promise 1).
 pub async fn started(namespace: &Namespace, since: Instant, expected: &[(&str, usize)]) {
     namespace.now().await;
-    let starts: Vec<(String, usize)> = namespace.recorder.starts(since).into_iter().collect();
-    let expected: Vec<(String, usize)> = expected
+    assert_eq!(
+        namespace.recorder.starts(since),
+        counts(expected),
+        "the pods started, by version"
+    );
+}
+
+/// Exactly so many pods of each version were stopped since `since`.
+pub async fn stopped(namespace: &Namespace, since: Instant, expected: &[(&str, usize)]) {
+    namespace.now().await;
+    assert_eq!(
+        namespace.recorder.stops(since),
+        counts(expected),
+        "the pods stopped, by version"
+    );
+}
+
+fn counts(expected: &[(&str, usize)]) -> BTreeMap<String, usize> {
+    expected
         .iter()
         .map(|(version, number)| ((*version).to_owned(), *number))
-        .collect();
-    assert_eq!(starts, expected, "the pods started, by version");
+        .collect()
+}
+
+/// No pod was started or stopped since `since`.
+pub async fn untouched(namespace: &Namespace, since: Instant) {
+    started(namespace, since, &[]).await;
+    stopped(namespace, since, &[]).await;
 }
 
 /// Nothing is started, stopped or written by the daemon while `span` lasts.
 pub async fn quiet(namespace: &Arc<Namespace>, span: Duration) {
     let (since, writes) = (namespace.now().await, namespace.daemon_writes().await.len());
     tokio::time::sleep(span).await;
-    namespace.now().await;
-    let (starts, stops) = (
-        namespace.recorder.starts(since),
-        namespace.recorder.stops(since),
-    );
-    assert!(
-        starts.is_empty() && stops.is_empty(),
-        "pods were started {starts:?} and stopped {stops:?} where nothing should happen"
-    );
+    untouched(namespace, since).await;
     let made = namespace.daemon_writes().await.split_off(writes);
     let made: Vec<String> = made
         .iter()

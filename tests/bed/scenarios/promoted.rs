@@ -5,10 +5,9 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::{
-    base::Base,
-    proof::{
-        Held, Since, at_rest, config_without_it, envelope, history_of, no_other_pods, revisions,
-        started, stash, stopped, untouched,
+    base::{Base, Held, Since},
+    promises::{
+        at_rest, envelope, history_of, no_other_pods, revisions, started, stash, stopped, untouched,
     },
 };
 use crate::{
@@ -97,7 +96,7 @@ pub fn register(trials: &mut Trials) {
     trials.add(
         "promoted: kubectl rollout status waits for the promotion and not less",
         async |scene| {
-            let held = Held::registered(&scene, Worker::default(), "").await;
+            let held = Held::registered(&scene).await;
             let (base, namespace) = (&held.base, &held.base.namespace);
             let since = Since::now(namespace, &base.daemon).await;
             namespace.apply(&base.worker.clone().tag("v2")).await;
@@ -151,12 +150,9 @@ pub fn register(trials: &mut Trials) {
     trials.add(
         "promoted: a manifest that is applied again and again in the middle starts nothing",
         async |scene| {
-            let held = Held::registered(&scene, Worker::default(), "").await;
+            let (held, since, at) = Held::at(&scene, 4, 6).await;
             let (base, namespace) = (&held.base, &held.base.namespace);
-            let since = Since::now(namespace, &base.daemon).await;
             let next = base.worker.clone().tag("v2");
-            namespace.apply(&next).await;
-            let at = held.hold_at(since, 4, 6).await;
             let again = namespace.now().await;
             for team in ["a", "b", "c", "d", "e", "f"] {
                 namespace.apply(&next.clone().label("team", team)).await;
@@ -261,15 +257,8 @@ async fn promoted(base: &Base, since: Since, (before, after): (&str, &str)) {
 /// Gives the service back and returns the revisions that kubectl lists then.
 async fn released_history(base: Base) -> Vec<u64> {
     let Base {
-        namespace,
-        mut setup,
-        daemon,
-        ..
-    } = base;
-    assert!(daemon.terminate().await.success());
-    setup.write_config(&config_without_it(&namespace));
-    setup.extra_args = vec!["--release-after".to_owned(), "1s".to_owned()];
-    let daemon = namespace.daemon(&setup).await;
+        namespace, daemon, ..
+    } = base.left_out().await;
     daemon
         .log_contains("orders-worker: released: un-paused")
         .await;

@@ -9,8 +9,8 @@ use http::StatusCode;
 use tokio::time::sleep;
 
 use super::{
-    base::Base,
-    proof::{Since, at_rest, untouched},
+    base::{Base, Since},
+    promises::{at_rest, untouched},
 };
 use crate::{audit, namespace::Namespace, proxy::Verdict, scene::Trials, worker::Worker};
 
@@ -89,10 +89,7 @@ pub fn register(trials: &mut Trials) {
     trials.add(
         "quiet: with a rejected version on the Deployment no request but watches, and no line",
         async |scene| {
-            let base = Base::registered(&scene, "").await;
-            base.namespace.set_metric("v2", "my_errors", 1.0);
-            base.namespace.apply(&base.worker.clone().tag("v2")).await;
-            base.daemon.log_contains("orders-worker: rejected: ").await;
+            let base = Base::rejected(&scene).await;
             requests_at_rest(&base, "v1").await;
         },
     );

@@ -5,10 +5,10 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 use super::{
-    base::{Base, config},
-    proof::{
-        Held, Since, at_rest, config_without_it, envelope, history_of, no_other_pods, revisions,
-        set_tag, started, stash, stopped, untouched,
+    base::{Base, Held, Since, config},
+    promises::{
+        at_rest, envelope, history_of, no_other_pods, revisions, set_tag, started, stash, stopped,
+        untouched,
     },
 };
 use crate::{
@@ -31,7 +31,7 @@ pub fn register(trials: &mut Trials) {
             let as_it_was = apart_from_the_pause(&namespace.deployment(X).await);
             let shown = columns(&namespace).await;
             let url = namespace.bed.prometheus.url.clone();
-            let text = config(&namespace, &url, "").replace("NS", &namespace.name);
+            let text = config(&namespace, &url, "");
             let daemon = namespace.daemon(&namespace.daemon_setup(&text)).await;
             daemon
                 .log_contains("registered: 10 replicas of registry.example/orders-worker:v1, paused, older ReplicaSets kept in the stash: 2")
@@ -65,7 +65,7 @@ pub fn register(trials: &mut Trials) {
             let before = Since::now(&namespace, &daemon).await;
             for replicas in [4, 0, 12] {
                 namespace.scale(X, replicas).await;
-                at_rest(&namespace, X, "v1", replicas as usize).await;
+                at_rest(&namespace, X, "v1", replicas).await;
             }
             before.log(&daemon, "at rest: 12 replicas").await;
             started(&namespace, before.at, &[("v1", 12)]).await;
@@ -74,7 +74,7 @@ pub fn register(trials: &mut Trials) {
             let alone = namespace.now().await;
             for replicas in [0, 3] {
                 namespace.scale(X, replicas).await;
-                at_rest(&namespace, X, "v1", replicas as usize).await;
+                at_rest(&namespace, X, "v1", replicas).await;
             }
             started(&namespace, alone, &[("v1", 3)]).await;
             stopped(&namespace, alone, &[("v1", 12)]).await;
@@ -88,20 +88,10 @@ pub fn register(trials: &mut Trials) {
     trials.add_with_lags(
         "registered: an older version applied at R = 0 waits; R back without a daemon runs the accepted version and no other",
         async |scene| {
-            let namespace = scene.namespace().await;
-            let worker = Worker::default();
-            namespace.history(&worker).await;
-            for tag in ["v1", "h2"] {
-                namespace.set_metric(tag, "my_errors", 0.0);
-            }
-            let url = namespace.bed.prometheus.url.clone();
-            let setup = namespace
-                .daemon_setup(&config(&namespace, &url, "").replace("NS", &namespace.name));
-            let daemon = namespace.daemon(&setup).await;
-            daemon.log_contains("orders-worker: at rest").await;
+            let Base { namespace, worker, setup, daemon } = Base::with_history(&scene).await;
             namespace.scale(X, 0).await;
             at_rest(&namespace, X, "v1", 0).await;
-            namespace.apply(&worker.clone().tag("h2").replicas(0)).await;
+            namespace.apply(&worker.tag("h2").replicas(0)).await;
             daemon
                 .log_contains("waiting: registry.example/orders-worker:h2 is rolled out when replicas are wanted again (now 0)")
                 .await;
@@ -125,23 +115,13 @@ pub fn register(trials: &mut Trials) {
     trials.add_with_lags(
         "registered: an older version applied and R changed while no daemon runs: the accepted version and no other",
         async |scene| {
-            let namespace = scene.namespace().await;
-            let worker = Worker::default();
-            namespace.history(&worker).await;
-            for tag in ["v1", "h1"] {
-                namespace.set_metric(tag, "my_errors", 0.0);
-            }
-            let url = namespace.bed.prometheus.url.clone();
-            let setup = namespace
-                .daemon_setup(&config(&namespace, &url, "").replace("NS", &namespace.name));
-            let daemon = namespace.daemon(&setup).await;
-            daemon.log_contains("orders-worker: at rest").await;
+            let Base { namespace, worker, setup, daemon } = Base::with_history(&scene).await;
             daemon.kill().await;
             let alone = namespace.now().await;
-            namespace.apply(&worker.clone().tag("h1")).await;
+            namespace.apply(&worker.tag("h1")).await;
             for replicas in [0, 10] {
                 namespace.scale(X, replicas).await;
-                at_rest(&namespace, X, "v1", replicas as usize).await;
+                at_rest(&namespace, X, "v1", replicas).await;
             }
             started(&namespace, alone, &[("v1", 10)]).await;
 
@@ -157,19 +137,9 @@ pub fn register(trials: &mut Trials) {
     trials.add_with_lags(
         "released: the history is back, the Deployment rolls natively again",
         async |scene| {
-            let namespace = scene.namespace().await;
-            let worker = Worker::default();
-            namespace.history(&worker).await;
-            let url = namespace.bed.prometheus.url.clone();
-            let mut setup = namespace
-                .daemon_setup(&config(&namespace, &url, "").replace("NS", &namespace.name));
-            let daemon = namespace.daemon(&setup).await;
-            daemon.log_contains("orders-worker: at rest").await;
-            assert!(daemon.terminate().await.success());
-            let before = namespace.now().await;
-            setup.write_config(&config_without_it(&namespace));
-            setup.extra_args = vec!["--release-after".to_owned(), "1s".to_owned()];
-            let daemon = namespace.daemon(&setup).await;
+            let base = Base::with_history(&scene).await;
+            let before = base.now().await;
+            let Base { namespace, daemon, .. } = base.left_out().await;
             daemon
                 .log_contains("orders-worker: released: un-paused, older ReplicaSets given back: 2; no pod touched by Volery")
                 .await;
@@ -203,18 +173,9 @@ pub fn register(trials: &mut Trials) {
     trials.add(
         "released: with a version on it that failed it stays paused on the accepted one",
         async |scene| {
-            let base = Base::registered(&scene, "").await;
-            let namespace = &base.namespace;
-            namespace.set_metric("v2", "my_errors", 1.0);
-            namespace.apply(&base.worker.clone().tag("v2")).await;
-            base.daemon.log_contains("orders-worker: rejected: ").await;
-            at_rest(namespace, X, "v1", 10).await;
-            let Base { namespace, mut setup, daemon, .. } = base;
-            assert!(daemon.terminate().await.success());
-            let before = namespace.now().await;
-            setup.write_config(&config_without_it(&namespace));
-            setup.extra_args = vec!["--release-after".to_owned(), "1s".to_owned()];
-            let daemon = namespace.daemon(&setup).await;
+            let base = Base::rejected(&scene).await;
+            let before = base.now().await;
+            let Base { namespace, daemon, .. } = base.left_out().await;
             daemon
                 .log_contains("orders-worker: blocked: to be released, but the Deployment's template is not the accepted version")
                 .await;
@@ -240,18 +201,9 @@ pub fn register(trials: &mut Trials) {
     trials.add(
         "released: with a version on it that failed, un-pausing it by hand is the decision to roll it out",
         async |scene| {
-            let base = Base::registered(&scene, "").await;
-            let namespace = &base.namespace;
-            namespace.set_metric("v2", "my_errors", 1.0);
-            namespace.apply(&base.worker.clone().tag("v2")).await;
-            base.daemon.log_contains("orders-worker: rejected: ").await;
-            at_rest(namespace, X, "v1", 10).await;
-            let Base { namespace, mut setup, daemon, .. } = base;
-            assert!(daemon.terminate().await.success());
-            let before = namespace.now().await;
-            setup.write_config(&config_without_it(&namespace));
-            setup.extra_args = vec!["--release-after".to_owned(), "1s".to_owned()];
-            let daemon = namespace.daemon(&setup).await;
+            let base = Base::rejected(&scene).await;
+            let before = base.now().await;
+            let Base { namespace, daemon, .. } = base.left_out().await;
             daemon.log_contains("orders-worker: blocked: to be released").await;
             namespace.kubectl_ok(&["rollout", "resume", "deployment/orders-worker"], None).await;
             daemon.log_contains("orders-worker: released: un-paused").await;
@@ -278,17 +230,14 @@ pub fn register(trials: &mut Trials) {
             namespace.complete(X).await;
             let before = namespace.now().await;
             let url = namespace.bed.prometheus.url.clone();
-            let mut setup = namespace
-                .daemon_setup(&config(&namespace, &url, "").replace("NS", &namespace.name));
-            let daemon = namespace.daemon(&setup).await;
-            daemon
+            let base = Base::on(namespace, worker.replicas(0), &url, "").await;
+            base.daemon
                 .log_contains("at rest: 0 replicas of registry.example/orders-worker:v1")
                 .await;
-            at_rest(&namespace, X, "v1", 0).await;
-            assert!(daemon.terminate().await.success());
-            setup.write_config(&config_without_it(&namespace));
-            setup.extra_args = vec!["--release-after".to_owned(), "1s".to_owned()];
-            let daemon = namespace.daemon(&setup).await;
+            at_rest(&base.namespace, X, "v1", 0).await;
+            let Base {
+                namespace, daemon, ..
+            } = base.left_out().await;
             daemon
                 .log_contains("orders-worker: released: un-paused, older ReplicaSets given back: 2")
                 .await;
@@ -304,28 +253,17 @@ pub fn register(trials: &mut Trials) {
     trials.add(
         "released: a version that failed before the accepted one is no part of the history",
         async |scene| {
-            let base = Base::registered(&scene, "").await;
+            let base = Base::rejected(&scene).await;
             let namespace = &base.namespace;
-            namespace.set_metric("v2", "my_errors", 1.0);
-            namespace.apply(&base.worker.clone().tag("v2")).await;
-            base.daemon.log_contains("orders-worker: rejected: ").await;
-            at_rest(namespace, X, "v1", 10).await;
             namespace.apply(&base.worker.clone().tag("v3")).await;
             base.daemon
                 .log_contains("at rest: 10 replicas of registry.example/orders-worker:v3")
                 .await;
             at_rest(namespace, X, "v3", 10).await;
+            let before = base.now().await;
             let Base {
-                namespace,
-                mut setup,
-                daemon,
-                ..
-            } = base;
-            assert!(daemon.terminate().await.success());
-            let before = namespace.now().await;
-            setup.write_config(&config_without_it(&namespace));
-            setup.extra_args = vec!["--release-after".to_owned(), "1s".to_owned()];
-            let daemon = namespace.daemon(&setup).await;
+                namespace, daemon, ..
+            } = base.left_out().await;
             daemon
                 .log_contains("orders-worker: released: un-paused")
                 .await;
@@ -347,19 +285,12 @@ pub fn register(trials: &mut Trials) {
     trials.add_with_lags(
         "released: an entry removed at (4,6) cancels first, and what is not the accepted version is not let loose",
         async |scene| {
-            let held = Held::registered(&scene, Worker::default(), "").await;
-            let since = Since::now(&held.base.namespace, &held.base.daemon).await;
-            held.base.namespace.apply(&held.base.worker.clone().tag("v2")).await;
-            held.hold_at(since, 4, 6).await;
-            let Base { namespace, mut setup, daemon, .. } = held.base;
-            let primary = namespace.deployment("orders-worker-primary").await;
-            let kept: Vec<String> = namespace.pods_of(&primary).await.iter().map(uid).collect();
+            let (Held { base, .. }, ..) = Held::at(&scene, 4, 6).await;
+            let primary = base.namespace.deployment("orders-worker-primary").await;
+            let kept: Vec<String> = base.namespace.pods_of(&primary).await.iter().map(uid).collect();
             assert_eq!(kept.len(), 6);
-            assert!(daemon.terminate().await.success());
-            let cancelled = namespace.now().await;
-            setup.write_config(&config_without_it(&namespace));
-            setup.extra_args = vec!["--release-after".to_owned(), "1s".to_owned()];
-            let daemon = namespace.daemon(&setup).await;
+            let cancelled = base.now().await;
+            let Base { namespace, daemon, .. } = base.left_out().await;
             daemon.log_contains("orders-worker: ended: the service leaves the configuration").await;
             daemon
                 .log_contains("orders-worker: blocked: to be released, but the Deployment's template is not the accepted version")

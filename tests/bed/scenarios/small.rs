@@ -3,8 +3,9 @@
 use kube::ResourceExt as _;
 
 use super::{
-    base::Base,
-    proof::{Held, Since, at_rest, envelope, no_other_pods, started, stash, stopped},
+    base::{Base, Held, Since},
+    promises::{at_rest, envelope, never_more_than, no_other_pods, started, stash, stopped},
+    promoted::STEPS,
 };
 use crate::{
     namespace::uid,
@@ -97,7 +98,7 @@ pub fn register(trials: &mut Trials) {
                 base.namespace.apply(&base.worker.clone().tag("v2")).await;
                 since.log(&base.daemon, "promoted: ").await;
                 let replicas = usize::try_from(way.replicas).unwrap();
-                at_rest(&base.namespace, X, "v2", replicas).await;
+                at_rest(&base.namespace, X, "v2", way.replicas).await;
                 started(&base.namespace, since.at, &[("v2", replicas)]).await;
                 stopped(&base.namespace, since.at, &[("v1", replicas)]).await;
                 envelope(&base.namespace, since.at, replicas, way.surge).await;
@@ -115,11 +116,8 @@ pub fn register(trials: &mut Trials) {
     trials.add_with_lags(
         "small: more replicas at (2,8) go to the accepted version",
         async |scene| {
-            let held = Held::registered(&scene, Worker::default(), "").await;
+            let (held, since, _) = Held::at(&scene, 2, 8).await;
             let (base, namespace) = (&held.base, &held.base.namespace);
-            let since = Since::now(namespace, &base.daemon).await;
-            namespace.apply(&base.worker.clone().tag("v2")).await;
-            held.hold_at(since, 2, 8).await;
             let raised = namespace.now().await;
             namespace.scale(X, 14).await;
             eventually("14 available pods", async || {
@@ -190,11 +188,8 @@ pub fn register(trials: &mut Trials) {
     trials.add_with_lags(
         "small: fewer replicas at (4,6) leave the candidate its share of them",
         async |scene| {
-            let held = Held::registered(&scene, Worker::default(), "").await;
+            let (held, since, _) = Held::at(&scene, 4, 6).await;
             let (base, namespace) = (&held.base, &held.base.namespace);
-            let since = Since::now(namespace, &base.daemon).await;
-            namespace.apply(&base.worker.clone().tag("v2")).await;
-            held.hold_at(since, 4, 6).await;
             let lowered = namespace.now().await;
             namespace.scale(X, 5).await;
             eventually("5 pods", async || {
@@ -235,11 +230,8 @@ pub fn register(trials: &mut Trials) {
     trials.add_with_lags(
         "small: to 0 at (4,6) and back: the same step goes on and the version is promoted",
         async |scene| {
-            let held = Held::registered(&scene, Worker::default(), "").await;
+            let (held, since, at) = Held::at(&scene, 4, 6).await;
             let (base, namespace) = (&held.base, &held.base.namespace);
-            let since = Since::now(namespace, &base.daemon).await;
-            namespace.apply(&base.worker.clone().tag("v2")).await;
-            let at = held.hold_at(since, 4, 6).await;
             let slept = namespace.now().await;
             namespace.scale(X, 0).await;
             let asleep = at
@@ -286,11 +278,8 @@ pub fn register(trials: &mut Trials) {
     trials.add_with_lags(
         "small: a third version at (4,6) takes over from the first step on, the second never runs alone",
         async |scene| {
-            let held = Held::registered(&scene, Worker::default(), "").await;
+            let (held, since, at) = Held::at(&scene, 4, 6).await;
             let (base, namespace) = (&held.base, &held.base.namespace);
-            let since = Since::now(namespace, &base.daemon).await;
-            namespace.apply(&base.worker.clone().tag("v2")).await;
-            let at = held.hold_at(since, 4, 6).await;
             let superseded = namespace.now().await;
             namespace.apply(&base.worker.clone().tag("v3")).await;
             at.log(&base.daemon, "superseded: a newer template came").await;
@@ -301,15 +290,9 @@ pub fn register(trials: &mut Trials) {
             stopped(namespace, superseded, &[("v1", 10), ("v2", 4)]).await;
             let steps = namespace.recorder.steps(X, superseded);
             let again = steps.iter().rposition(|step| *step == (0, 10));
-            assert_eq!(
-                steps[again.unwrap_or_default()..],
-                [
-                    (0, 10), (2, 10), (2, 8), (4, 8), (4, 6), (5, 6), (5, 5), (7, 5), (7, 3), (9, 3), (9, 1), (10, 1), (10, 0)
-                ]
-            );
+            assert_eq!(steps[again.unwrap_or_default()..], STEPS);
             // Closing gives up the lower bound only until the accepted pods are back (promise 3).
-            let (_, most) = namespace.recorder.range(since.at, |pods| pods.alive);
-            assert!(most <= 12, "{most} alive");
+            never_more_than(namespace, since.at, 12).await;
             assert_eq!(stash(namespace, X).await, [("v1".to_owned(), 1)]);
             let log = at.lines(&base.daemon).join("\n");
             assert!(!log.contains("promoted: registry.example/orders-worker:v2"), "{log}");
@@ -319,11 +302,8 @@ pub fn register(trials: &mut Trials) {
     trials.add_with_lags(
         "small: back to the accepted version at (4,6) cancels; its six running pods live on",
         async |scene| {
-            let held = Held::registered(&scene, Worker::default(), "").await;
+            let (held, _, at) = Held::at(&scene, 4, 6).await;
             let (base, namespace) = (&held.base, &held.base.namespace);
-            let since = Since::now(namespace, &base.daemon).await;
-            namespace.apply(&base.worker.clone().tag("v2")).await;
-            let at = held.hold_at(since, 4, 6).await;
             let primary = namespace.deployment("orders-worker-primary").await;
             let kept: Vec<String> = namespace.pods_of(&primary).await.iter().map(uid).collect();
             assert_eq!(kept.len(), 6);

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::{
-    base::{config, entry},
+    base::{Since, config, entry},
+    promises::{at_rest, envelope, envelope_of_tags, never_more_than, started, stopped},
     promoted::STEPS,
-    proof::{Since, at_rest, envelope, envelope_of_tags, started, stopped},
 };
 use crate::{
     daemon::Daemon,
@@ -37,8 +37,7 @@ pub fn register(trials: &mut Trials) {
 
             started(&bad, since.at, &[("v1", 2), ("v2", 2)]).await;
             stopped(&bad, since.at, &[("v1", 2), ("v2", 2)]).await;
-            let (_, most) = bad.recorder.range(since.at, |pods| pods.alive);
-            assert!(most <= 12, "{most} alive");
+            never_more_than(&bad, since.at, 12).await;
         },
     );
 
@@ -97,9 +96,8 @@ fn billing() -> Worker {
 
 /// A file with both services, each in its namespace.
 fn text(bad: &Namespace, good: &Namespace) -> String {
-    let first = config(bad, &bad.bed.prometheus.url, "").replace("NS", &bad.name);
-    let second = entry(GOOD, &format!("namespace: {}", good.name)).replace("NS", &good.name);
-    first + &second
+    let first = config(bad, &bad.bed.prometheus.url, "");
+    first + &entry(good, GOOD, &format!("namespace: {}", good.name))
 }
 
 async fn both_registered(bad: &Namespace, good: &Namespace) -> Daemon {

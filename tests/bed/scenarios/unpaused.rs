@@ -1,10 +1,10 @@
 //! Somebody un-pauses what Volery paused: what was started past it goes, unless it carries the load already.
 
 use super::{
-    base::Base,
-    proof::{Held, Since, at_rest, no_other_pods, started, stash, stopped, untouched},
+    base::{Base, Held, Since},
+    promises::{at_rest, no_other_pods, started, stash, stopped, untouched},
 };
-use crate::{scene::Trials, worker::Worker};
+use crate::scene::Trials;
 
 const X: &str = "orders-worker";
 const RESUME: [&str; 3] = ["rollout", "resume", "deployment/orders-worker"];
@@ -28,12 +28,8 @@ pub fn register(trials: &mut Trials) {
     trials.add_with_lags(
         "unpaused: with a version on it that failed, what was started of that is removed",
         async |scene| {
-            let base = Base::registered(&scene, "").await;
+            let base = Base::rejected(&scene).await;
             let namespace = &base.namespace;
-            namespace.set_metric("v2", "my_errors", 1.0);
-            namespace.apply(&base.worker.clone().tag("v2")).await;
-            base.daemon.log_contains("orders-worker: rejected: ").await;
-            at_rest(namespace, X, "v1", 10).await;
             let since = Since::now(namespace, &base.daemon).await;
             namespace.kubectl_ok(&RESUME, None).await;
             since.log(&base.daemon, AGAIN).await;
@@ -68,12 +64,7 @@ pub fn register(trials: &mut Trials) {
     trials.add_with_lags(
         "unpaused: a version rolled out by hand while no daemon runs is the accepted one",
         async |scene| {
-            let base = Base::registered(&scene, "").await;
-            let namespace = &base.namespace;
-            namespace.set_metric("v2", "my_errors", 1.0);
-            namespace.apply(&base.worker.clone().tag("v2")).await;
-            base.daemon.log_contains("orders-worker: rejected: ").await;
-            at_rest(namespace, X, "v1", 10).await;
+            let base = Base::rejected(&scene).await;
             let Base { namespace, setup, daemon, .. } = base;
             daemon.kill().await;
             namespace.kubectl_ok(&RESUME, None).await;
@@ -100,11 +91,8 @@ pub fn register(trials: &mut Trials) {
     trials.add_with_lags(
         "unpaused: in the middle of a rollout, what the Deployment starts by itself is removed and the rollout goes on",
         async |scene| {
-            let held = Held::registered(&scene, Worker::default(), "").await;
+            let (held, since, at) = Held::at(&scene, 4, 6).await;
             let (base, namespace) = (&held.base, &held.base.namespace);
-            let since = Since::now(namespace, &base.daemon).await;
-            namespace.apply(&base.worker.clone().tag("v2")).await;
-            let at = held.hold_at(since, 4, 6).await;
             let resumed = namespace.now().await;
             namespace.kubectl_ok(&RESUME, None).await;
             at.log(&base.daemon, AGAIN).await;
@@ -128,11 +116,8 @@ pub fn register(trials: &mut Trials) {
     trials.add_with_lags(
         "unpaused: a clone that somebody resumes is paused again and no pod restarts",
         async |scene| {
-            let held = Held::registered(&scene, Worker::default(), "").await;
+            let (held, since, at) = Held::at(&scene, 4, 6).await;
             let (base, namespace) = (&held.base, &held.base.namespace);
-            let since = Since::now(namespace, &base.daemon).await;
-            namespace.apply(&base.worker.clone().tag("v2")).await;
-            let at = held.hold_at(since, 4, 6).await;
             let resumed = namespace.now().await;
             for clone in ["primary", "canary"] {
                 namespace
