@@ -49,6 +49,17 @@ struct Kept<T> {
     value: T,
 }
 
+impl<T> Kept<T> {
+    fn of(object: &DynamicObject, value: T) -> Self {
+        Self {
+            version: object::version(&object.metadata),
+            uid: object::uid(&object.metadata),
+            controller: object::controller(&object.metadata),
+            value,
+        }
+    }
+}
+
 impl<T> Default for Shelf<T> {
     fn default() -> Self {
         Self {
@@ -283,52 +294,21 @@ impl Store {
             // A listener is woken by news only, or a live look would wake its own service again and again.
             return;
         }
-        let controller = object::controller(&object.metadata);
         match kind {
             Kind::Deployment => {
-                shelves.deployments.put(
-                    key,
-                    Kept {
-                        version,
-                        uid,
-                        controller,
-                        value: object::deployment(object),
-                    },
-                );
+                let value = object::deployment(object);
+                shelves.deployments.put(key, Kept::of(object, value));
             }
             Kind::PodTemplate => {
-                shelves.states.put(
-                    key,
-                    Kept {
-                        version,
-                        uid,
-                        controller,
-                        value: object::state_object(object),
-                    },
-                );
+                let value = object::state_object(object);
+                shelves.states.put(key, Kept::of(object, value));
             }
             Kind::ReplicaSet => match object::replica_set(object) {
-                Some(value) => shelves.replica_sets.put(
-                    key,
-                    Kept {
-                        version,
-                        uid,
-                        controller,
-                        value,
-                    },
-                ),
+                Some(value) => shelves.replica_sets.put(key, Kept::of(object, value)),
                 None => shelves.replica_sets.remove(&key),
             },
             Kind::Pod => match object::pod(object) {
-                Some(value) => shelves.pods.put(
-                    key,
-                    Kept {
-                        version,
-                        uid,
-                        controller,
-                        value,
-                    },
-                ),
+                Some(value) => shelves.pods.put(key, Kept::of(object, value)),
                 None => shelves.pods.remove(&key),
             },
         }

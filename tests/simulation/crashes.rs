@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use volery::simulate::cluster::Fault;
 
-use super::stories::{STORIES, Story, starts, weathers};
+use super::stories::{Story, for_every_story, starts, weathers};
 use super::world::{AGENT, Deaths, World, in_virtual_time};
 
 /// How a write goes wrong.
@@ -100,37 +100,7 @@ macro_rules! sweeps {
                 }
             }
         )*
-
-        #[test]
-        fn every_story_is_swept() {
-            let swept = [$($story),*];
-            for story in STORIES {
-                assert!(swept.contains(&story.name), "{}", story.name);
-            }
-        }
     };
 }
 
-sweeps! {
-    registered_with_history: "registered with history",
-    promoted: "promoted",
-    fails_at_the_second_step: "fails at the second step",
-    crash_loop: "crash loop",
-    never_ready: "never ready",
-    superseded_in_the_second_step: "superseded in the second step",
-    cancelled_in_the_second_step: "cancelled in the second step",
-    scaled_up_in_the_second_step: "scaled up in the second step",
-    scaled_down_in_the_second_step: "scaled down in the second step",
-    scaled_to_zero_and_back_in_the_second_step: "scaled to zero and back in the second step",
-    released_at_rest: "released at rest",
-    leaves_the_configuration_in_the_second_step: "leaves the configuration in the second step",
-    a_candidate_waits_for_replicas: "a candidate waits for replicas",
-    forward_back_and_forward_again: "forward, back and forward again",
-    two_services: "two services",
-    resumed_at_rest: "resumed at rest",
-    resumed_in_the_second_step: "resumed in the second step",
-    canary_deleted_by_hand: "canary deleted by hand",
-    primary_deleted_by_hand: "primary deleted by hand",
-    state_object_deleted_at_rest: "state object deleted at rest",
-    deleted_and_made_again_in_the_second_step: "deleted and made again in the second step",
-}
+for_every_story!(sweeps);

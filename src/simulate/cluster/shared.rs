@@ -348,13 +348,7 @@ impl Api {
     }
 
     pub(super) async fn update(&self, kind: Kind, object: &Object) -> Result<Arc<Object>, Refusal> {
-        self.write(
-            kind,
-            &object.key(),
-            Part::Main,
-            Write::Replace(object.json().clone()),
-        )
-        .await
+        self.replace(kind, object, Part::Main).await
     }
 
     pub(super) async fn update_status(
@@ -362,13 +356,17 @@ impl Api {
         kind: Kind,
         object: &Object,
     ) -> Result<Arc<Object>, Refusal> {
-        self.write(
-            kind,
-            &object.key(),
-            Part::Status,
-            Write::Replace(object.json().clone()),
-        )
-        .await
+        self.replace(kind, object, Part::Status).await
+    }
+
+    async fn replace(
+        &self,
+        kind: Kind,
+        object: &Object,
+        part: Part,
+    ) -> Result<Arc<Object>, Refusal> {
+        let replacement = Write::Replace(object.json().clone());
+        self.write(kind, &object.key(), part, replacement).await
     }
 
     pub(super) async fn patch(
