@@ -19,7 +19,7 @@ use crate::{
 const LONGEST: Duration = Duration::from_secs(1200);
 
 /// How much later the controller-manager sees what happens, in trials under lag (design section 3, fact 4).
-const LAG: Duration = Duration::from_millis(500);
+pub const LAG: Duration = Duration::from_millis(500);
 
 /// What a trial works with.
 pub struct Scene {

@@ -9,7 +9,7 @@ use crate::{
     daemon::{Daemon, Setup},
     namespace::Namespace,
     prometheus::{Answer, Stub},
-    scene::Scene,
+    scene::{LAG, Scene},
     wait::eventually,
     worker::Worker,
 };
@@ -201,6 +201,15 @@ impl Base {
     pub async fn now(&self) -> Instant {
         self.namespace.now().await
     }
+}
+
+/// `kubectl rollout undo` of a service that was just given back. Not before the controller-manager has seen the older ReplicaSets come
+/// back to X, also where its watch is late: it would make another of the same version beside them.
+pub async fn undo(namespace: &Namespace) {
+    tokio::time::sleep(LAG * 4).await;
+    namespace
+        .kubectl_ok(&["rollout", "undo", "deployment/orders-worker"], None)
+        .await;
 }
 
 /// A registered worker whose rollouts can be held at a step: checks that get no answer neither advance nor fail it (promise 4).

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::{
-    base::{Base, Held, Since},
+    base::{Base, Held, Since, undo},
     promises::{
         at_rest, envelope, history_of, no_other_pods, revisions, started, stash, stopped, untouched,
     },
@@ -187,9 +187,7 @@ pub fn register(trials: &mut Trials) {
             let before = namespace.now().await;
             assert_eq!(released_history(base).await, [3, 4]);
             started(&namespace, before, &[]).await;
-            namespace
-                .kubectl_ok(&["rollout", "undo", "deployment/orders-worker"], None)
-                .await;
+            undo(&namespace).await;
             namespace.complete(X).await;
             started(&namespace, before, &[("v1", 10)]).await;
             no_other_pods(&namespace, X).await;

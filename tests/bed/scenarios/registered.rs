@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 use super::{
-    base::{Base, Held, Since, config},
+    base::{Base, Held, Since, config, undo},
     promises::{
         at_rest, envelope, history_of, no_other_pods, revisions, set_tag, started, stash, stopped,
         untouched,
@@ -155,9 +155,7 @@ pub fn register(trials: &mut Trials) {
                 .await;
             assert_eq!(revisions(&history), [1, 2, 3], "{history}");
 
-            namespace
-                .kubectl_ok(&["rollout", "undo", "deployment/orders-worker"], None)
-                .await;
+            undo(&namespace).await;
             namespace
                 .kubectl_ok(
                     &["rollout", "status", "deployment/orders-worker", "--timeout=60s"],
@@ -274,9 +272,7 @@ pub fn register(trials: &mut Trials) {
                 .map(|(tag, _)| tag)
                 .collect();
             assert_eq!(tags, ["v1", "v3"]);
-            namespace
-                .kubectl_ok(&["rollout", "undo", "deployment/orders-worker"], None)
-                .await;
+            undo(&namespace).await;
             namespace.complete(X).await;
             started(&namespace, before, &[("v1", 10)]).await;
         },
