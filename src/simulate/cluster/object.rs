@@ -305,11 +305,20 @@ impl Object {
             })
     }
 
+    /// The uid of the owner that says `controller: true`.
+    #[must_use]
+    pub fn controller_uid(&self) -> Option<&str> {
+        let is_controller = |owner: &&Value| owner.get("controller").and_then(Value::as_bool);
+        self.owners()
+            .iter()
+            .find(|owner| is_controller(owner).unwrap_or_default())
+            .map(|owner| text_of(owner, "uid"))
+    }
+
     /// Whether `owner` is this object's controller.
     #[must_use]
     pub fn is_controlled_by(&self, owner: &Self) -> bool {
-        self.controller()
-            .is_some_and(|controller| controller.uid == owner.uid())
+        self.controller_uid() == Some(owner.uid())
     }
 
     /// `metadata.ownerReferences`

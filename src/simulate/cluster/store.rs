@@ -170,8 +170,12 @@ impl Store {
         kind: Kind,
         namespace: &'a str,
     ) -> impl Iterator<Item = &'a Arc<Object>> {
-        self.all(kind)
-            .filter(move |object| object.namespace() == namespace)
+        self.objects
+            .get(&kind)
+            .into_iter()
+            .flat_map(move |objects| objects.range(Key::new(namespace, "")..))
+            .take_while(move |(key, _)| key.namespace == namespace)
+            .map(|(_, object)| object)
     }
 
     /// The n-th change of a kind since the cluster began.

@@ -24,9 +24,9 @@ impl Cache {
     /// The objects of a namespace, in order of name.
     pub(super) fn within(&self, namespace: &str) -> Vec<Arc<Object>> {
         self.objects
-            .values()
-            .filter(|object| object.namespace() == namespace)
-            .cloned()
+            .range(Key::new(namespace, "")..)
+            .take_while(|(key, _)| key.namespace == namespace)
+            .map(|(_, object)| Arc::clone(object))
             .collect()
     }
 }

@@ -245,8 +245,8 @@ impl ReplicaSetController {
         let related: Vec<Arc<Object>> = all
             .into_iter()
             .filter(|pod| {
-                pod.controller()
-                    .is_none_or(|owner| owner.uid == replica_set.uid())
+                pod.controller_uid()
+                    .is_none_or(|owner| owner == replica_set.uid())
             })
             .collect();
         let candidates: Vec<Arc<Object>> = related
@@ -260,9 +260,7 @@ impl ReplicaSetController {
             .filter(|pod| {
                 pod.is_terminating()
                     && !matches!(pod.text("/status/phase"), "Succeeded" | "Failed")
-                    && pod
-                        .controller()
-                        .is_some_and(|owner| owner.uid == replica_set.uid())
+                    && pod.controller_uid() == Some(replica_set.uid())
                     && selects(replica_set.at("/spec/selector"), pod.labels())
             })
             .count();
@@ -432,15 +430,13 @@ impl ReplicaSetController {
 
     /// Active pods per node, of all ReplicaSets with the same owner.
     fn neighbours(&self, replica_set: &Object) -> BTreeMap<String, usize> {
-        let owner = replica_set.controller().map(|owner| owner.uid);
+        let owner = replica_set.controller_uid();
         let siblings: Vec<Arc<Object>> = self
             .caches
             .replica_sets()
             .within(replica_set.namespace())
             .into_iter()
-            .filter(|sibling| {
-                owner.is_some() && sibling.controller().map(|owner| owner.uid) == owner
-            })
+            .filter(|sibling| owner.is_some() && sibling.controller_uid() == owner)
             .collect();
         let mut per_node = BTreeMap::new();
         for pod in self.caches.pods().within(replica_set.namespace()) {
