@@ -47,8 +47,7 @@ pub fn register(trials: &mut Trials) {
             for _ in 0..3 {
                 assert!(daemon.terminate().await.success());
                 daemon = namespace.daemon(&setup).await;
-                let started = Since::now(&namespace, &daemon).await;
-                started.log(&daemon, "orders-worker: at rest: 10 replicas").await;
+                daemon.log_contains("orders-worker: at rest: 10 replicas").await;
                 sleep(WHILE / 3).await;
             }
 
