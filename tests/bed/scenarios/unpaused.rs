@@ -45,7 +45,7 @@ pub fn register(trials: &mut Trials) {
                 since
                     .log(
                         &base.daemon,
-                        "removed what was started meanwhile and nobody checked: ReplicaSet orders-worker-",
+                        "removed what was started past Volery: orders-worker-",
                     )
                     .await;
             }
