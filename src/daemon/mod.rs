@@ -119,8 +119,7 @@ pub async fn run(
             for service in &leaving {
                 info!(
                     service = service.name.as_str(),
-                    "no longer in {}: given back in {}, unless the file names it again at the next start",
-                    loaded.file.display(),
+                    "no longer in the configuration: given back in {}, unless it is there again at the next start",
                     display_duration(release_after)
                 );
             }
