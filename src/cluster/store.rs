@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kube::api::DynamicObject;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 use super::{Kind, object};
 use crate::rollout::Observation;
@@ -16,8 +16,8 @@ use crate::rollout::observation::{Deployment, Freshness, Life, Pod, ReplicaSet, 
 #[derive(Default)]
 pub struct Store {
     shelves: Mutex<Shelves>,
-    /// Which watches have delivered their first full list.
-    synced: watch::Sender<BTreeSet<(Kind, String)>>,
+    /// Rings when another watch has delivered its first full list; wakes in the order of waiting.
+    listed: Notify,
 }
 
 /// Namespace and name.
@@ -29,6 +29,8 @@ struct Shelves {
     replica_sets: Shelf<ReplicaSet>,
     states: Shelf<StateObject>,
     pods: Shelf<Pod>,
+    /// Which watches have delivered their first full list.
+    synced: BTreeSet<(Kind, String)>,
     /// Watches that failed and are not back yet.
     blind: BTreeSet<(Kind, String)>,
     /// Up to which version each watch has told everything.
@@ -170,15 +172,20 @@ impl Store {
 
     /// Waits until every watch of these namespaces has delivered its first full list.
     pub async fn synced(&self, namespaces: &BTreeSet<String>) {
-        let all = |seen: &BTreeSet<(Kind, String)>| {
-            namespaces.iter().all(|namespace| {
+        loop {
+            let mut ring = std::pin::pin!(self.listed.notified());
+            ring.as_mut().enable();
+            let seen = self.lock().synced.clone();
+            let all = namespaces.iter().all(|namespace| {
                 Kind::ALL
                     .iter()
                     .all(|kind| seen.contains(&(*kind, namespace.clone())))
-            })
-        };
-        // The sender lives in self, so this cannot end before the condition holds.
-        let _ = self.synced.subscribe().wait_for(all).await;
+            });
+            if all {
+                return;
+            }
+            ring.await;
+        }
     }
 
     /// The services that have a state object of ours.
@@ -429,10 +436,9 @@ impl Store {
             .filter(|((listening, _), _)| listening == namespace)
             .map(|(_, listener)| listener.clone())
             .collect();
+        shelves.synced.insert((kind, namespace.to_owned()));
         drop(shelves);
-        self.synced.send_modify(|seen| {
-            seen.insert((kind, namespace.to_owned()));
-        });
+        self.listed.notify_waiters();
         listeners.iter().for_each(|listener| listener.notify_one());
     }
 
