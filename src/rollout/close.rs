@@ -43,7 +43,7 @@ pub(super) fn decide(pass: &Pass<'_>, outcome: &Outcome, elapsed: Elapsed) -> Pl
         }
     }
     if primary_runs.is_some()
-        && let Some(plan) = pass.clear_original(None, status.clone())
+        && let Some(plan) = pass.clear_original(status.clone())
     {
         return plan;
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::action::{Action, CloneRole, state_name};
+use super::action::{Action, CloneRole, Owner, replica_set_name, state_name};
 use super::observation::{
     Deployment, Freshness, Life, Mark, Observation, Observed, ReplicaSet, Role, Rolling,
     StateObject,
@@ -188,6 +188,21 @@ impl<'a> Pass<'a> {
         self.observation.deployment(role)
     }
 
+    /// Makes an empty ReplicaSet of a template for a Deployment; always the same one again in the same rollout.
+    pub fn create_set(&self, template: &Template, owner: &Deployment) -> Action {
+        let hash = template.hash_in_rollout(self.state.rollout);
+        Action::CreateReplicaSet {
+            name: replica_set_name(&self.original.name, &hash),
+            hash,
+            template: template.clone(),
+            rest: self.original.rest.clone(),
+            owner: Owner::Deployment {
+                name: owner.name.clone(),
+                uid: owner.uid.clone(),
+            },
+        }
+    }
+
     /// Goes to another phase.
     pub fn enter(&self, phase: Phase) -> Action {
         self.write(self.state.in_phase(phase), None)
@@ -301,13 +316,12 @@ impl<'a> Pass<'a> {
         })
     }
 
-    /// Removes ReplicaSets that X must not own while a rollout is open: all but `expected` (design section 2, "X found
+    /// Removes ReplicaSets that X must not own while a rollout is open: all of them (design section 2, "X found
     /// un-paused"). Only after the pause has been observed, and on a live look (facts 4 and 15).
-    pub fn clear_original(&self, expected: Option<&ReplicaSet>, status: Status) -> Option<Plan> {
+    pub fn clear_original(&self, status: Status) -> Option<Plan> {
         let strays: Vec<&ReplicaSet> = self
             .observation
             .replica_sets_of(&self.original.uid)
-            .filter(|set| expected.is_none_or(|expected| expected.uid != set.uid))
             .collect();
         if strays.is_empty() {
             return None;

@@ -2,7 +2,7 @@
 //! canary gets an empty ReplicaSet of the candidate.
 
 use super::Replicas;
-use super::action::{Action, CloneRole, Owner, replica_set_name};
+use super::action::{Action, CloneRole};
 use super::decide::Pass;
 use super::handover::{Handover, RECOGNITION, await_recognition, hand_over, scale};
 use super::observation::{Deployment, ReplicaSet, Role};
@@ -35,7 +35,7 @@ pub(super) fn decide(pass: &Pass<'_>, candidate: &TemplateHash, elapsed: Elapsed
                 .observation
                 .live(pass.close(Outcome::Interrupted { what }));
         }
-    } else if let Some(plan) = pass.clear_original(None, Status::Opening) {
+    } else if let Some(plan) = pass.clear_original(Status::Opening) {
         return plan;
     }
     let (primary, canary) = (
@@ -150,17 +150,7 @@ enum Prepared {
 /// recognised it, its revision is raised above all others (design section 2, "Names").
 fn prepare_canary(pass: &Pass<'_>, canary: &Deployment) -> Prepared {
     let Some(set) = pass.observation.replica_sets_of(&canary.uid).next() else {
-        let hash = canary.template.hash_in_rollout(pass.state.rollout);
-        return Prepared::Do(Box::new(Action::CreateReplicaSet {
-            name: replica_set_name(&pass.original.name, &hash),
-            hash,
-            template: canary.template.clone(),
-            rest: pass.original.rest.clone(),
-            owner: Owner::Deployment {
-                name: canary.name.clone(),
-                uid: canary.uid.clone(),
-            },
-        }));
+        return Prepared::Do(Box::new(pass.create_set(&canary.template, canary)));
     };
     let Some(revision) = set.revision else {
         return Prepared::Wait;

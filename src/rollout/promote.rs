@@ -28,7 +28,7 @@ pub(super) fn decide(pass: &Pass<'_>, candidate: &TemplateHash, elapsed: Elapsed
             .interruption(candidate)
             // The move may have been carried out although its answer never came.
             .map(|plan| pass.observation.live(plan))
-            .or_else(|| pass.clear_original(None, status.clone()))
+            .or_else(|| pass.clear_original(status.clone()))
     {
         return plan;
     }

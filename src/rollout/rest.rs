@@ -1,7 +1,7 @@
 //! At rest: X owns its pods; what differs from that is put right, and a new template opens a rollout.
 
 use super::Replicas;
-use super::action::{Action, CloneRole, Owner, replica_set_name};
+use super::action::{Action, CloneRole};
 use super::decide::{Desired, Pass, delete, images};
 use super::diff::TemplateDiff;
 use super::observation::{Deployment, Life, Observed, ReplicaSet, Rolling};
@@ -137,24 +137,14 @@ fn single_out(
 
 /// The accepted version's ReplicaSet is gone: it is made again from the state object, never from X (case K09).
 fn restore(pass: &Pass<'_>, status: Status) -> Plan {
-    let hash = pass.accepted().hash_in_rollout(pass.state.rollout);
-    let create = Action::CreateReplicaSet {
-        name: replica_set_name(&pass.original.name, &hash),
-        hash,
-        template: pass.accepted().clone(),
-        rest: pass.original.rest.clone(),
-        owner: Owner::Deployment {
-            name: pass.original.name.clone(),
-            uid: pass.original.uid.clone(),
-        },
-    };
+    let create = pass.create_set(pass.accepted(), pass.original);
     Plan::act(status, vec![create]).telling(Event::Restored {
         images: images(pass.accepted()),
     })
 }
 
 /// Notes which ReplicaSet runs the accepted version.
-pub(super) fn name_accepted(pass: &Pass<'_>, set: &ReplicaSet) -> Action {
+fn name_accepted(pass: &Pass<'_>, set: &ReplicaSet) -> Action {
     let state = State {
         accepted: Some(set.uid.clone()),
         ..pass.state.clone()

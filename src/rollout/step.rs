@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Replicas;
-use super::action::{Action, CloneRole, Owner, replica_set_name};
+use super::action::{Action, CloneRole};
 use super::decide::{Pass, images};
 use super::handover::scale;
 use super::observation::{Deployment, Life, Observed, Pod, Ready, ReplicaSet, Role};
@@ -79,7 +79,7 @@ pub(super) fn stand<'a>(
                 .live(pass.close(Outcome::Interrupted { what })),
         ));
     }
-    if let Some(plan) = pass.clear_original(None, status.clone()) {
+    if let Some(plan) = pass.clear_original(status.clone()) {
         return Err(Box::new(plan));
     }
     let canary = pass.deployment(Role::Canary);
@@ -113,17 +113,7 @@ pub(super) fn stand<'a>(
         .next()
         .is_none()
     {
-        let hash = pass.accepted().hash_in_rollout(pass.state.rollout);
-        return Err(restored(Action::CreateReplicaSet {
-            name: replica_set_name(&pass.original.name, &hash),
-            hash,
-            template: pass.accepted().clone(),
-            rest: pass.original.rest.clone(),
-            owner: Owner::Deployment {
-                name: primary.name.clone(),
-                uid: primary.uid.clone(),
-            },
-        }));
+        return Err(restored(pass.create_set(pass.accepted(), primary)));
     }
     Ok(Stand {
         pass,
