@@ -15,7 +15,7 @@ use tracing::{error, warn};
 use volery::analysis::{Metrics, NoMetrics, Prometheus};
 use volery::chain::chain;
 use volery::config::{ConfigError, Loaded, parse_duration};
-use volery::daemon::{self, Lifetime};
+use volery::daemon::{self, Ground, Lifetime};
 use volery::telemetry::health::{self, Health};
 use volery::telemetry::log;
 
@@ -171,7 +171,17 @@ async fn run(
         None => Arc::new(NoMetrics),
     };
     let client = volery::cluster::connect().await?;
-    let daemon = daemon::run(&loaded, client, &metrics, release_after, &health, lifetime);
+    let daemon = daemon::run(
+        &loaded,
+        Ground {
+            client,
+            metrics,
+            clock: log::wall_clock(),
+            health,
+            release_after,
+            lifetime,
+        },
+    );
     tokio::select! {
         ended = daemon => Ok(ended?),
         broken = probes => Ok(broken??),

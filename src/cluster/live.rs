@@ -35,7 +35,7 @@ impl Cluster {
             .iter()
             .map(|(kind, name)| self.read(*kind, namespace, name, before));
         futures::future::try_join_all(reads).await?;
-        let seen = self.store.observe(namespace, deployment, Freshness::Live);
+        let seen = self.observe(namespace, deployment, Freshness::Live);
         if let Some(original) = &seen.original {
             let owners = [&seen.original, &seen.primary, &seen.canary]
                 .into_iter()
@@ -65,7 +65,7 @@ impl Cluster {
                 .for_each(|set| self.store.answered(Kind::ReplicaSet, set));
             self.store.listed_sets(&owners, &listed, version);
         }
-        Ok(self.store.observe(namespace, deployment, Freshness::Live))
+        Ok(self.observe(namespace, deployment, Freshness::Live))
     }
 
     async fn read(

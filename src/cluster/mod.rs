@@ -33,12 +33,22 @@ use std::time::Duration;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject};
 
+use crate::rollout::Observation;
+use crate::rollout::observation::{Freshness, WallTime};
+use crate::telemetry::log::Clock;
+
 /// The label that marks what Volery made: `primary`, `canary` or `state`. No Deployment's name goes into a label value:
 /// names may be longer than a value may (case K56).
 pub const ROLE_LABEL: &str = "volery.dev/role";
 
 /// The annotation of the state object that holds the state.
 pub const STATE_ANNOTATION: &str = "volery.dev/state";
+
+/// The annotation of the state object by which a person gives an order, such as `abort`.
+pub const COMMAND_ANNOTATION: &str = "volery.dev/command";
+
+/// The annotation of the state object that holds the answer to the last order.
+pub const ANSWER_ANNOTATION: &str = "volery.dev/answer";
 
 /// The value of [`ROLE_LABEL`] on state objects.
 pub const STATE_ROLE: &str = "state";
@@ -53,14 +63,16 @@ const MANAGER: &str = "volery";
 #[derive(Clone)]
 pub struct Cluster {
     client: Client,
+    clock: Clock,
     store: Arc<Store>,
 }
 
 impl Cluster {
     /// A cluster behind `client`, of which nothing has been seen yet.
-    pub fn new(client: Client) -> Self {
+    pub fn new(client: Client, clock: Clock) -> Self {
         Self {
             client: deadline::with_deadlines(client),
+            clock,
             store: Arc::new(Store::default()),
         }
     }
@@ -68,6 +80,16 @@ impl Cluster {
     /// What has been seen.
     pub fn store(&self) -> &Arc<Store> {
         &self.store
+    }
+
+    /// What the watches have shown of the service of this Deployment.
+    pub fn look(&self, namespace: &str, deployment: &str) -> Observation {
+        self.observe(namespace, deployment, Freshness::Cached)
+    }
+
+    fn observe(&self, namespace: &str, deployment: &str, freshness: Freshness) -> Observation {
+        let now = WallTime((self.clock)().as_second());
+        self.store.observe(namespace, deployment, freshness, now)
     }
 
     fn api(&self, kind: Kind, namespace: &str) -> Api<DynamicObject> {

@@ -3,7 +3,7 @@
 use kube::api::{DynamicObject, ObjectMeta};
 use serde_json::Value;
 
-use super::{ROLE_LABEL, STATE_ANNOTATION};
+use super::{COMMAND_ANNOTATION, ROLE_LABEL, STATE_ANNOTATION};
 use crate::rollout::Replicas;
 use crate::rollout::observation::{
     Container, Deployment, DeploymentRest, DeploymentStatus, Disruption, Life, Mark, Observed, Pod,
@@ -155,10 +155,8 @@ pub(super) fn replica_set(object: &DynamicObject) -> Option<ReplicaSet> {
 
 pub(super) fn state_object(object: &DynamicObject) -> StateObject {
     let meta = &object.metadata;
-    let written = meta
-        .annotations
-        .as_ref()
-        .and_then(|annotations| annotations.get(STATE_ANNOTATION));
+    let annotation = |key: &str| meta.annotations.as_ref()?.get(key);
+    let written = annotation(STATE_ANNOTATION);
     StateObject {
         uid: uid(meta),
         resource_version: resource_version(meta),
@@ -170,6 +168,7 @@ pub(super) fn state_object(object: &DynamicObject) -> StateObject {
             || Err(format!("annotation {STATE_ANNOTATION} is missing")),
             |text| read_state(text),
         ),
+        command: annotation(COMMAND_ANNOTATION).map(|text| text.parse()),
     }
 }
 

@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use super::error::Request;
 use super::rights::right_for;
 use super::{
-    Cluster, ClusterError, DEADLINE, Kind, MANAGER, ROLE_LABEL, STATE_ANNOTATION, STATE_ROLE,
+    ANSWER_ANNOTATION, COMMAND_ANNOTATION, Cluster, ClusterError, DEADLINE, Kind, MANAGER,
+    ROLE_LABEL, STATE_ANNOTATION, STATE_ROLE,
 };
 use crate::rollout::Action;
 use crate::rollout::action::{Guard, Owner, state_name};
@@ -62,28 +63,24 @@ impl Cluster {
                 resource_version,
                 state,
                 accepted,
+                answer,
             } => {
-                let mut body = json!({
-                    "metadata": {
-                        "resourceVersion": resource_version.0,
-                        "annotations": {STATE_ANNOTATION: encode(state)},
-                    },
-                });
+                // The version first: all else is decided on it. A merge patch would mix two templates.
+                let mut operations = vec![
+                    test("/metadata/resourceVersion", json!(resource_version.0)),
+                    put(&annotation(STATE_ANNOTATION), json!(encode(state))),
+                ];
                 if let Some(accepted) = accepted {
-                    // A merge patch would mix two templates; null first is not possible in one, so a JSON patch it is.
-                    return self
-                        .replace_accepted(namespace, original, &resource_version.0, state, accepted)
-                        .await;
+                    operations.push(put("/template", accepted.json().clone()));
                 }
-                body["apiVersion"] = json!(kind.api_version());
-                body["kind"] = json!(kind.name());
-                self.patch(
-                    kind,
-                    namespace,
-                    &state_name(&original.name),
-                    &Patch::Merge(body),
-                )
-                .await
+                if let Some(answer) = answer {
+                    operations.push(PatchOperation::Remove(RemoveOperation {
+                        path: pointer(&annotation(COMMAND_ANNOTATION)),
+                    }));
+                    operations.push(put(&annotation(ANSWER_ANNOTATION), json!(encode(answer))));
+                }
+                self.patch_json(kind, namespace, &state_name(&original.name), operations)
+                    .await
             }
             Action::DeleteState { uid } => {
                 self.delete(kind, namespace, &state_name(&original.name), uid)
@@ -212,32 +209,6 @@ impl Cluster {
             metadata["annotations"] = json!({STATE_ANNOTATION: encode(state)});
         }
         metadata
-    }
-
-    async fn replace_accepted(
-        &self,
-        namespace: &str,
-        original: &Deployment,
-        version: &str,
-        state: &State,
-        accepted: &Template,
-    ) -> Result<(), ClusterError> {
-        let annotation = format!(
-            "/metadata/annotations/{}",
-            STATE_ANNOTATION.replace('/', "~1")
-        );
-        let operations = vec![
-            test("/metadata/resourceVersion", json!(version)),
-            put(&annotation, json!(encode(state))),
-            put("/template", accepted.json().clone()),
-        ];
-        self.patch_json(
-            Kind::PodTemplate,
-            namespace,
-            &state_name(&original.name),
-            operations,
-        )
-        .await
     }
 
     async fn create(
@@ -373,9 +344,14 @@ fn owner_reference(owner: &Owner) -> Value {
     })
 }
 
-fn encode(state: &State) -> String {
-    // A state is made of strings, numbers and maps with string keys: it always serializes.
-    serde_json::to_string(state).unwrap_or_default()
+fn encode(value: &impl serde::Serialize) -> String {
+    // States and answers are made of strings, numbers and maps with string keys: they always serialize.
+    serde_json::to_string(value).unwrap_or_default()
+}
+
+/// The path of an annotation.
+fn annotation(key: &str) -> String {
+    format!("/metadata/annotations/{}", key.replace('/', "~1"))
 }
 
 fn pointer(path: &str) -> json_patch::jsonptr::PointerBuf {

@@ -10,7 +10,9 @@ use tokio::sync::Notify;
 use super::{Kind, object};
 use crate::rollout::Observation;
 use crate::rollout::action::{CloneRole, state_name};
-use crate::rollout::observation::{Deployment, Freshness, Life, Pod, ReplicaSet, StateObject, Uid};
+use crate::rollout::observation::{
+    Deployment, Freshness, Life, Pod, ReplicaSet, StateObject, Uid, WallTime,
+};
 
 /// What has been seen.
 #[derive(Default)]
@@ -206,7 +208,13 @@ impl Store {
     }
 
     /// What is seen of one service now.
-    pub fn observe(&self, namespace: &str, deployment: &str, freshness: Freshness) -> Observation {
+    pub fn observe(
+        &self,
+        namespace: &str,
+        deployment: &str,
+        freshness: Freshness,
+        at: WallTime,
+    ) -> Observation {
         let shelves = self.lock();
         let key = |name: String| (namespace.to_owned(), name);
         let original = shelves
@@ -238,6 +246,7 @@ impl Store {
             .collect();
         Observation {
             freshness,
+            at,
             original,
             primary,
             canary,
@@ -547,7 +556,7 @@ mod tests {
     }
 
     fn known(store: &Store) -> Option<Uid> {
-        let seen = store.observe("workers", "orders", Freshness::Cached);
+        let seen = store.observe("workers", "orders", Freshness::Cached, WallTime(0));
         seen.primary.map(|primary| primary.uid)
     }
 

@@ -20,6 +20,7 @@ use crate::cluster::{Cluster, Kind, Registered};
 use crate::config::{Config, Loaded, Service, display_duration};
 use crate::rollout::Desired;
 use crate::telemetry::health::Health;
+use crate::telemetry::log::Clock;
 use service::ServiceTask;
 
 /// Whether the daemon goes on.
@@ -42,24 +43,39 @@ pub enum DaemonError {
     WatchEnded,
 }
 
-/// Runs every service of a configuration until `lifetime` ends.
-///
-/// Services that are registered in the cluster and missing from a completely valid file are given back after
-/// `release_after` (design section 5). `health` is told when every watch has delivered its first full list.
+/// What a daemon stands on.
+pub struct Ground {
+    /// The cluster's API server.
+    pub client: Client,
+    /// Where checks ask.
+    pub metrics: Arc<dyn Metrics>,
+    /// The clock on the wall.
+    pub clock: Clock,
+    /// Is told when every watch has delivered its first full list.
+    pub health: Health,
+    /// Services that are registered in the cluster and missing from a completely valid file are given back after this
+    /// (design section 5).
+    pub release_after: Duration,
+    /// Whether it goes on.
+    pub lifetime: watch::Receiver<Lifetime>,
+}
+
+/// Runs every service of a configuration until its lifetime ends.
 ///
 /// # Errors
 ///
 /// When a task breaks.
-pub async fn run(
-    loaded: &Loaded,
-    client: Client,
-    metrics: &Arc<dyn Metrics>,
-    release_after: Duration,
-    health: &Health,
-    lifetime: watch::Receiver<Lifetime>,
-) -> Result<(), DaemonError> {
+pub async fn run(loaded: &Loaded, ground: Ground) -> Result<(), DaemonError> {
+    let Ground {
+        client,
+        metrics,
+        clock,
+        health,
+        release_after,
+        lifetime,
+    } = ground;
     let config = &loaded.config;
-    let cluster = Cluster::new(client);
+    let cluster = Cluster::new(client, clock);
     // The file's own namespace is watched also when no entry is left in it: what is registered there must be given back.
     let namespaces: BTreeSet<String> = config
         .services

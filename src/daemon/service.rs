@@ -13,7 +13,6 @@ use super::told::{Standing, Told};
 use crate::analysis::{CheckReport, Checker, Finding, Metrics, PodName, Query};
 use crate::cluster::{Cluster, ClusterError};
 use crate::config::{Service, display_duration};
-use crate::rollout::observation::Freshness;
 use crate::rollout::{Action, Desired, Next, Observation, Plan, decide, judge};
 
 /// The pause after a first failed request; it doubles with each further one.
@@ -138,10 +137,7 @@ impl ServiceTask {
             self.service.deployment.clone(),
         );
         let mut moment = clock::now();
-        let mut observation =
-            self.cluster
-                .store()
-                .observe(&namespace, &deployment, Freshness::Cached);
+        let mut observation = self.cluster.look(&namespace, &deployment);
         let mut plan = self.plan(&observation, moment, report.as_ref());
         if plan.next == Next::LookLive {
             observation = match self.cluster.look_live(&namespace, &deployment).await {

@@ -4,6 +4,7 @@
 //! doing harm, and each is safe to repeat after a crash.
 
 use super::Replicas;
+use super::command::Answer;
 use super::observation::{DeploymentRest, ResourceVersion, Uid};
 use super::state::State;
 use super::template::{Template, TemplateHash};
@@ -26,6 +27,8 @@ pub enum Action {
         state: Box<State>,
         /// The new accepted template, if it changes.
         accepted: Option<Template>,
+        /// The answer to the command that waited: it is taken off the object in the same write.
+        answer: Option<Answer>,
     },
     /// Deletes the state object, and with it whatever the stash still holds.
     DeleteState {

@@ -10,7 +10,7 @@ use super::observation::{
 use super::plan::{Blocked, Event, Images, Next, Plan, Status};
 use super::state::{Elapsed, Failure, Outcome, Phase, Rejection, State};
 use super::template::{Template, TemplateHash};
-use super::{Replicas, close, open, promote, register, release, rest, step};
+use super::{Replicas, close, command, freeze, open, promote, register, release, rest, step};
 use crate::config::Service;
 
 /// What the configuration wants of a service.
@@ -134,6 +134,9 @@ impl<'a> Pass<'a> {
         if let Some(plan) = self.await_deletions() {
             return plan;
         }
+        if let Some(plan) = command::decide(self) {
+            return plan;
+        }
         match &self.state.phase {
             Phase::Registering => register::go_on(self),
             Phase::AtRest => rest::decide(self),
@@ -144,6 +147,14 @@ impl<'a> Pass<'a> {
             Phase::Finishing { candidate, step } => {
                 step::decide(self, candidate, step, step::Kind::Finishing)
             }
+            Phase::Frozen {
+                candidate,
+                step,
+                failure,
+            } => freeze::decide(self, candidate, step, failure),
+            Phase::Replacing {
+                candidate, step, ..
+            } => freeze::replace(self, candidate, step),
             Phase::HandingOver { candidate, elapsed } => promote::decide(self, candidate, *elapsed),
             Phase::Closing { outcome, elapsed } => close::decide(self, outcome, *elapsed),
             Phase::Releasing => release::go_on(self),
@@ -169,6 +180,8 @@ impl<'a> Pass<'a> {
                 | Phase::Opening { .. }
                 | Phase::Stepping { .. }
                 | Phase::Finishing { .. }
+                | Phase::Frozen { .. }
+                | Phase::Replacing { .. }
                 | Phase::HandingOver { .. }
                 | Phase::Releasing => Status::Going,
             })
@@ -214,6 +227,7 @@ impl<'a> Pass<'a> {
             resource_version: self.object.resource_version.clone(),
             state: Box::new(state),
             accepted,
+            answer: None,
         }
     }
 

@@ -16,12 +16,17 @@
 //!                └──► release
 //! ```
 //!
+//! A person's `command` changes the state, and everything follows from that; `freeze` is where a failure leads that must
+//! not be rolled back.
+//!
 //! `handover` is the one primitive by which pods change owner; `replicas` is the arithmetic of steps.
 
 pub mod action;
 mod close;
+pub mod command;
 mod decide;
 mod diff;
+mod freeze;
 mod handover;
 mod judge;
 pub mod observation;
@@ -39,6 +44,7 @@ pub mod template;
 mod tests;
 
 pub use action::Action;
+pub use command::Command;
 pub use decide::{Desired, decide};
 pub use diff::TemplateDiff;
 pub use judge::judge;

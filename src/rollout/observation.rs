@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Replicas;
+use super::command::{Command, CommandError};
 use super::state::State;
 use super::template::Template;
 
@@ -63,11 +64,19 @@ pub enum Freshness {
     Live,
 }
 
+/// The time of day of whoever looks, in seconds since 1970. Only what people read is made of it, and what is told apart by
+/// minutes: clocks of two nodes differ (case K54).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct WallTime(pub i64);
+
 /// Everything seen of one service.
 #[derive(Clone, Debug)]
 pub struct Observation {
     /// Where it comes from.
     pub freshness: Freshness,
+    /// The clock on the wall when it was made.
+    pub at: WallTime,
     /// X, if it exists.
     pub original: Option<Deployment>,
     /// Whatever is called `X-primary`.
@@ -244,6 +253,8 @@ pub struct StateObject {
     pub accepted: Template,
     /// The rollout's state, or why it cannot be read.
     pub state: Result<State, String>,
+    /// What a person orders, if it waits to be carried out.
+    pub command: Option<Result<Command, CommandError>>,
 }
 
 /// A pod, as far as decisions need it.

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use super::Replicas;
 use super::action::Action;
+use super::command::{Answer, Answered};
 use super::diff::TemplateDiff;
 use super::observation::Role;
 use super::replicas::Counts;
-use super::state::{Cause, Failure, Outcome, Rejection};
+use super::state::{Cause, Failure, Outcome, Rejection, Rewrite};
 use super::template::RolloutNumber;
 use crate::config::display_duration;
 
@@ -123,6 +124,31 @@ pub enum Status {
     Sleeping {
         /// Where the rollout is.
         at: Position,
+    },
+    /// The candidate failed and everything stands still.
+    Frozen {
+        /// Where the rollout is.
+        at: Position,
+        /// The numbers that stay.
+        counts: Counts,
+        /// What failed.
+        failure: Box<Failure>,
+        /// X's name.
+        deployment: String,
+    },
+    /// A frozen canary gets its next template in place.
+    Replacing {
+        /// Where the rollout is.
+        at: Position,
+        /// How many pods it has.
+        canary: Replicas,
+    },
+    /// A person has ordered that nothing moves.
+    Held {
+        /// Where the rollout is; none at rest.
+        at: Option<(Position, Counts)>,
+        /// X's name.
+        deployment: String,
     },
     /// The candidate's pods are being handed over to X.
     HandingOver,
@@ -332,13 +358,33 @@ pub enum Event {
         /// How many older ReplicaSets it got back.
         history: usize,
     },
+    /// The candidate failed and is not rolled back.
+    Froze {
+        /// Where the rollout is.
+        at: Position,
+        /// Why.
+        failure: Failure,
+        /// The numbers that stay.
+        counts: Counts,
+    },
+    /// A person's command was carried out, or was not.
+    Answered(Answer),
+    /// X got another template by a person's order.
+    Rewritten {
+        /// Why.
+        with: Rewrite,
+        /// X's name.
+        deployment: String,
+    },
 }
 
 impl Status {
     /// How much its line wants to be read.
     pub fn attention(&self) -> Attention {
         match self {
-            Self::Rejected { .. } | Self::Blocked(_) => Attention::Wanted,
+            Self::Rejected { .. } | Self::Frozen { .. } | Self::Held { .. } | Self::Blocked(_) => {
+                Attention::Wanted
+            }
             Self::Missing { .. }
             | Self::Unsettled { .. }
             | Self::AtRest { .. }
@@ -351,6 +397,7 @@ impl Status {
             Self::Going
             | Self::Registering
             | Self::Opening
+            | Self::Replacing { .. }
             | Self::Settling { .. }
             | Self::HandingOver
             | Self::Closing { .. }
@@ -398,10 +445,16 @@ impl Event {
             | Self::Removed { .. }
             | Self::AcceptedByHand { .. }
             | Self::Restored { .. }
+            | Self::Froze { .. }
             | Self::Ended {
                 outcome: Outcome::Interrupted { .. },
             } => Attention::Wanted,
+            Self::Answered(answer) => match answer.outcome {
+                Answered::Done => Attention::Routine,
+                Answered::Refused => Attention::Wanted,
+            },
             Self::Registered { .. }
+            | Self::Rewritten { .. }
             | Self::Candidate { .. }
             | Self::CheckConclusive { .. }
             | Self::Trusted { .. }
@@ -521,6 +574,35 @@ impl fmt::Display for Status {
                 f,
                 "{at}: no replicas wanted, going on when there are some; nothing runs and no time counts"
             ),
+            Self::Frozen {
+                at,
+                counts,
+                failure,
+                deployment,
+            } => write!(
+                f,
+                "frozen at {at}: canary {}, primary {} stay ({failure}); next: deploy a fix, it replaces the canary in place; \
+                 or volery resume {deployment} to check again, promote to trust it, abort to go back",
+                counts.canary, counts.primary
+            ),
+            Self::Replacing { at, canary } => write!(
+                f,
+                "{at}: the frozen canary's {canary} pods get the new template in place, then they are checked anew"
+            ),
+            Self::Held { at, deployment } => {
+                f.write_str("on hold")?;
+                if let Some((at, counts)) = at {
+                    write!(
+                        f,
+                        " at {at}: canary {}, primary {}",
+                        counts.canary, counts.primary
+                    )?;
+                }
+                write!(
+                    f,
+                    "; nothing is rolled out, rolled back or checked until: volery resume {deployment}"
+                )
+            }
             Self::HandingOver => {
                 f.write_str("promoting: handing the new version's pods over; none restarts")
             }
@@ -550,6 +632,7 @@ fn what_next(cause: Cause) -> &'static str {
         Cause::MetricsUnavailable => {
             "once Prometheus answers, change the template in any way, an annotation will do, to have it tried again"
         }
+        Cause::Aborted => "deploy another version, or volery retry",
         Cause::CanaryChanged => {
             "exempt the canary from what changes it, then change the template in any way to have it tried again"
         }
@@ -715,6 +798,36 @@ impl fmt::Display for Event {
                 f,
                 "the accepted version's ReplicaSet was gone: {images} is started again"
             ),
+            Self::Froze {
+                at,
+                failure,
+                counts,
+            } => write!(
+                f,
+                "frozen: {failure}; {at} stays as it is, canary {}, primary {}",
+                counts.canary, counts.primary
+            ),
+            Self::Answered(answer) => {
+                let outcome = match answer.outcome {
+                    Answered::Done => "done",
+                    Answered::Refused => "refused",
+                };
+                write!(f, "{} {outcome}: {}", answer.command, answer.message)
+            }
+            Self::Rewritten { with, deployment } => match with {
+                Rewrite::Restart { .. } => write!(
+                    f,
+                    "restart: {deployment}'s template gets a new restartedAt; its pods are replaced without checks"
+                ),
+                Rewrite::Undo { revision } => write!(
+                    f,
+                    "undo: {deployment} gets the template of revision {revision} again; it is rolled out without checks"
+                ),
+                Rewrite::Restore | Rewrite::Release => write!(
+                    f,
+                    "{deployment} gets the accepted template again; no pod is touched"
+                ),
+            },
             Self::Released { history } => {
                 write!(
                     f,

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::Replicas;
+use super::command::Leave;
 use super::observation::Uid;
 use super::template::{RolloutNumber, TemplateHash};
 
@@ -32,6 +33,96 @@ pub struct State {
     /// The template that failed last.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub rejected: Option<Rejection>,
+    /// Whether a person has ordered that nothing moves.
+    #[serde(skip_serializing_if = "Motion::is_free", default)]
+    pub motion: Motion,
+    /// What a person has ordered about a template, until it is carried out.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub order: Option<Order>,
+    /// A person has ordered that the service be given back.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub leaving: Option<Leave>,
+}
+
+/// Whether a service may move.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Motion {
+    /// It may.
+    #[default]
+    Free,
+    /// On hold: only what R asks for is followed, no step is taken, no check is made, no time counts.
+    Held,
+}
+
+impl Motion {
+    fn is_free(&self) -> bool {
+        *self == Self::Free
+    }
+}
+
+/// What a person has ordered about a template, beyond what X says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(
+    rename_all = "kebab-case",
+    rename_all_fields = "kebab-case",
+    deny_unknown_fields
+)]
+pub enum Order {
+    /// X gets another template (design section 4, promise 7: on a person's order only).
+    Rewrite {
+        /// Which.
+        with: Rewrite,
+        /// The template that X had when this was ordered: should it have another by now, the order is void.
+        instead_of: TemplateHash,
+    },
+    /// This template is rolled out without checks.
+    Bypass {
+        /// Which template.
+        candidate: TemplateHash,
+        /// Why.
+        why: Bypass,
+    },
+}
+
+/// The template that X gets by an order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(
+    rename_all = "kebab-case",
+    rename_all_fields = "kebab-case",
+    deny_unknown_fields
+)]
+pub enum Rewrite {
+    /// The accepted one with `kubectl.kubernetes.io/restartedAt`, as `kubectl rollout restart` would write it (case K35).
+    Restart {
+        /// The time, RFC 3339.
+        at: String,
+    },
+    /// That of a ReplicaSet in the stash.
+    Undo {
+        /// Its revision.
+        revision: u64,
+    },
+    /// The accepted one: `undo` of what is not accepted, or `restore_original`.
+    Restore,
+    /// The accepted one, before the service is given back (case K06).
+    Release,
+}
+
+/// Why a template is rolled out without checks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Bypass {
+    /// `volery bypass` or `volery promote`.
+    Asked,
+    /// `volery restart`.
+    Restart,
+    /// `volery undo`.
+    Undo,
+    /// It was the accepted one before, and the service says `known_good: bypass`.
+    KnownGood,
+    /// Nothing of its containers changed, and the service says `canary_on: containers`.
+    NotContainers,
 }
 
 /// Where a service is in its life.
@@ -66,6 +157,25 @@ pub enum Phase {
         candidate: TemplateHash,
         /// The step reached.
         step: Step,
+    },
+    /// The candidate failed and everything stands still (`on_failure: freeze`): the next template replaces the canary in
+    /// place.
+    Frozen {
+        /// The template that failed.
+        candidate: TemplateHash,
+        /// The step it failed in.
+        step: Step,
+        /// Why.
+        failure: Failure,
+    },
+    /// A frozen canary gets a new template in place.
+    Replacing {
+        /// The new template.
+        candidate: TemplateHash,
+        /// The step that is checked anew afterwards.
+        step: Step,
+        /// How long this has lasted.
+        elapsed: Elapsed,
     },
     /// The canary's ReplicaSet is handed over to X: the point of no return lies in here.
     HandingOver {
@@ -302,6 +412,8 @@ pub enum Cause {
     /// The canary's template is not the one that was written: something changes Deployments on their way in (design
     /// section 3, fact 14).
     CanaryChanged,
+    /// A person ended the rollout: `volery abort`.
+    Aborted,
 }
 
 impl fmt::Display for Failure {
@@ -311,6 +423,7 @@ impl fmt::Display for Failure {
             Cause::NotAvailable => "canary pods not available in time",
             Cause::MetricsUnavailable => "no conclusive check in time",
             Cause::CanaryChanged => "the canary is not what was written",
+            Cause::Aborted => "aborted by hand",
         };
         write!(f, "{cause}: {}", self.evidence)
     }
@@ -347,15 +460,23 @@ impl State {
             open_for: Elapsed::ZERO,
             accepted: None,
             rejected: None,
+            motion: Motion::Free,
+            order: None,
+            leaving: None,
         }
     }
 
     /// The same state, with its running timers moved forward by `since`: the time since it was written or first read.
     pub fn advanced(&self, since: Duration) -> Self {
         let mut state = self.clone();
+        if self.motion == Motion::Held && !matches!(self.phase, Phase::Closing { .. }) {
+            return state;
+        }
         match &mut state.phase {
             Phase::Registering | Phase::AtRest | Phase::Releasing => return state,
+            Phase::Frozen { .. } => {}
             Phase::Opening { elapsed, .. }
+            | Phase::Replacing { elapsed, .. }
             | Phase::HandingOver { elapsed, .. }
             | Phase::Closing { elapsed, .. } => {
                 elapsed.add(since);

@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
+use super::clock;
 use super::cluster::{
     Behaviour, ClientOptions, Cluster, Journal, Kind, Lag, Lags, Lifeline, Object, Options,
     Refusal, Turn, deployment,
@@ -18,10 +19,11 @@ use super::summary::{Ending, Summary};
 use crate::analysis::Query;
 use crate::cluster::STATE_ANNOTATION;
 use crate::config::{Loaded, Service, ServiceName, display_duration};
-use crate::daemon::{self, DaemonError, Lifetime};
+use crate::daemon::{self, DaemonError, Ground, Lifetime};
 use crate::rollout::action::state_name;
 use crate::rollout::state::{Phase, State};
 use crate::telemetry::health::Health;
+use crate::telemetry::log;
 
 /// The daemon's name in the journal.
 pub const AGENT: &str = "volery";
@@ -186,6 +188,7 @@ struct Play<'a> {
     loaded: Loaded,
     service: &'a Service,
     cluster: Cluster,
+    clock: log::Clock,
     prometheus: Prometheus,
     daemon: Option<Daemon>,
     /// When the daemon, killed before, is started again.
@@ -249,6 +252,7 @@ impl<'a> Play<'a> {
             loaded,
             service,
             cluster,
+            clock: clock::start(),
             prometheus,
             daemon: None,
             start_at: None,
@@ -269,14 +273,18 @@ impl<'a> Play<'a> {
         let metrics = self.prometheus.for_life(lifeline.clone());
         let (lifetime, living) = watch::channel(Lifetime::Running);
         let loaded = self.loaded.clone();
+        let clock = self.clock.clone();
         let task = tokio::spawn(async move {
             daemon::run(
                 &loaded,
-                client,
-                &metrics,
-                RELEASE_AFTER,
-                &Health::default(),
-                living,
+                Ground {
+                    client,
+                    metrics,
+                    clock,
+                    health: Health::default(),
+                    release_after: RELEASE_AFTER,
+                    lifetime: living,
+                },
             )
             .await
         });
@@ -354,9 +362,10 @@ impl<'a> Play<'a> {
         match when {
             When::After(time) => time <= self.now(),
             When::Step(number) => self.state().is_some_and(|state| match state.phase {
-                Phase::Stepping { step, .. } | Phase::Finishing { step, .. } => {
-                    step.number >= number
-                }
+                Phase::Stepping { step, .. }
+                | Phase::Finishing { step, .. }
+                | Phase::Frozen { step, .. }
+                | Phase::Replacing { step, .. } => step.number >= number,
                 Phase::Registering
                 | Phase::AtRest
                 | Phase::Opening { .. }

@@ -202,6 +202,8 @@ impl Promises {
                     Phase::Opening { .. }
                     | Phase::Stepping { .. }
                     | Phase::Finishing { .. }
+                    | Phase::Frozen { .. }
+                    | Phase::Replacing { .. }
                     | Phase::Closing { .. }
                     | Phase::Releasing => false,
                 };
@@ -243,7 +245,11 @@ impl Promises {
             self.step_began = write.at;
         }
         match &next.phase {
-            Phase::Stepping { candidate, step } | Phase::Finishing { candidate, step } => {
+            Phase::Stepping { candidate, step }
+            | Phase::Finishing { candidate, step }
+            | Phase::Replacing {
+                candidate, step, ..
+            } => {
                 let image = self.images.get(candidate.as_str()).cloned();
                 let image = image.unwrap_or_default();
                 let before = match &self.allowed {
@@ -252,7 +258,7 @@ impl Promises {
                 };
                 self.allowed = Some((image, before.max(i64::from(step.canary.0))));
             }
-            Phase::HandingOver { .. } | Phase::Closing { .. } => {}
+            Phase::Frozen { .. } | Phase::HandingOver { .. } | Phase::Closing { .. } => {}
             Phase::Registering | Phase::AtRest | Phase::Opening { .. } | Phase::Releasing => {
                 self.allowed = None;
             }
@@ -422,19 +428,32 @@ fn bare(original: &Object) -> Value {
 
 fn legal(from: &Phase, to: &Phase) -> bool {
     use Phase::{
-        AtRest, Closing, Finishing, HandingOver, Opening, Registering, Releasing, Stepping,
+        AtRest, Closing, Finishing, Frozen, HandingOver, Opening, Registering, Releasing,
+        Replacing, Stepping,
     };
     match from {
         Registering => matches!(to, Registering | AtRest | Releasing),
         AtRest => matches!(to, AtRest | Opening { .. } | Releasing),
-        Opening { .. } => matches!(to, Opening { .. } | Stepping { .. } | Closing { .. }),
+        Opening { .. } => matches!(
+            to,
+            Opening { .. } | Stepping { .. } | Finishing { .. } | Closing { .. }
+        ),
         Stepping { .. } => matches!(
             to,
-            Stepping { .. } | Finishing { .. } | HandingOver { .. } | Closing { .. }
+            Stepping { .. }
+                | Finishing { .. }
+                | Frozen { .. }
+                | HandingOver { .. }
+                | Closing { .. }
         ),
-        Finishing { .. } => {
-            matches!(to, Finishing { .. } | HandingOver { .. } | Closing { .. })
-        }
+        Finishing { .. } => matches!(
+            to,
+            Finishing { .. } | Frozen { .. } | HandingOver { .. } | Closing { .. }
+        ),
+        Frozen { .. } | Replacing { .. } => matches!(
+            to,
+            Frozen { .. } | Replacing { .. } | Stepping { .. } | Finishing { .. } | Closing { .. }
+        ),
         HandingOver { .. } => matches!(to, HandingOver { .. } | Closing { .. }),
         Closing { .. } => matches!(to, Closing { .. } | AtRest),
         Releasing => matches!(to, Releasing | AtRest),

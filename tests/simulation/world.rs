@@ -11,12 +11,14 @@ use tokio::time::sleep;
 use tracing::subscriber::DefaultGuard;
 use volery::analysis::{Metrics, Query};
 use volery::config::{Config, Loaded};
-use volery::daemon::{self, Lifetime};
+use volery::daemon::{self, Ground, Lifetime};
 use volery::rollout::state::{Phase, State};
+use volery::simulate::clock;
 use volery::simulate::cluster::{
     ClientOptions, Cluster, Kind, Lags, Lifeline, Object, Options, Propagation, Turn, deployment,
 };
 use volery::telemetry::health::Health;
+use volery::telemetry::log::Clock;
 
 use super::gauges::{EXPRESSION, Gauges};
 use super::log::Log;
@@ -59,6 +61,7 @@ pub struct World {
 /// What the one who keeps the daemon running needs.
 struct Keeping {
     cluster: Cluster,
+    clock: Clock,
     gauges: Arc<Gauges>,
     log: Log,
     lags: Lags,
@@ -126,6 +129,7 @@ impl World {
         }
         let keeping = Arc::new(Keeping {
             cluster: cluster.clone(),
+            clock: clock::start(),
             gauges: gauges.clone(),
             log: log.clone(),
             lags: weather.daemon,
@@ -440,15 +444,19 @@ async fn keep(keeping: Arc<Keeping>) {
         let loaded = keeping.loaded.lock().unwrap().clone();
         let (end, lifetime) = watch::channel(Lifetime::Running);
         let metrics: Arc<dyn Metrics> = keeping.gauges.clone();
+        let clock = keeping.clock.clone();
         let release_after = Duration::from_secs(60);
         let mut daemon = tokio::spawn(async move {
             daemon::run(
                 &loaded,
-                client,
-                &metrics,
-                release_after,
-                &Health::default(),
-                lifetime,
+                Ground {
+                    client,
+                    metrics,
+                    clock,
+                    health: Health::default(),
+                    release_after,
+                    lifetime,
+                },
             )
             .await
         });

@@ -16,6 +16,7 @@ use serde_json::json;
 use super::observation::{
     Deployment, DeploymentRest, DeploymentStatus, Disruption, Freshness, Life, Mark, Observation,
     Observed, Pod, PodPhase, Ready, ReplicaSet, ResourceVersion, Rolling, StateObject, Uid,
+    WallTime,
 };
 use super::state::{Cause, Elapsed, Failure, Phase, Rejection, Stage, State, Step};
 use super::template::{Template, TemplateHash};
@@ -108,6 +109,7 @@ pub(super) fn pods(set: &ReplicaSet) -> impl Iterator<Item = Pod> {
 fn observation(state: State, image: &str, replicas: u32) -> Observation {
     Observation {
         freshness: Freshness::Live,
+        at: WallTime(1_767_600_000),
         original: Some(deployment("orders", image, replicas)),
         primary: None,
         canary: None,
@@ -119,6 +121,7 @@ fn observation(state: State, image: &str, replicas: u32) -> Observation {
             life: Life::Alive,
             accepted: template(V1),
             state: Ok(state),
+            command: None,
         }),
         replica_sets: Vec::new(),
         pods: Vec::new(),

@@ -14,8 +14,11 @@ use tokio::{sync::watch, task::JoinHandle, time::sleep};
 use volery::{
     analysis::{Answer, Labels, Measure, Metrics, Query, Response, Sample, Unavailable},
     config::{Config, Loaded},
-    daemon::{self, DaemonError, Lifetime},
-    simulate::cluster::{self, Cluster, Kind, Options, Part, Patch, Turn},
+    daemon::{self, DaemonError, Ground, Lifetime},
+    simulate::{
+        clock,
+        cluster::{self, Cluster, Kind, Options, Part, Patch, Turn},
+    },
     telemetry::health::Health,
 };
 
@@ -199,16 +202,15 @@ impl Stage {
         let metrics: Arc<dyn Metrics> = Arc::new(Gauges(self.gauge.clone()));
         let (lifetime, living) = watch::channel(Lifetime::Running);
         let task = tokio::spawn(async move {
-            let health = Health::default();
-            daemon::run(
-                &loaded,
+            let ground = Ground {
                 client,
-                &metrics,
-                Duration::from_secs(1),
-                &health,
-                living,
-            )
-            .await
+                metrics,
+                clock: clock::start(),
+                health: Health::default(),
+                release_after: Duration::from_secs(1),
+                lifetime: living,
+            };
+            daemon::run(&loaded, ground).await
         });
         Daemon { task, lifetime }
     }
