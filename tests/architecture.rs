@@ -21,7 +21,7 @@ const IMPURE: &[&str] = &[
     "std::thread",
     "Instant",
     "SystemTime",
-    "jiff",
+    "::now(",
     "rand",
     "HashMap",
     "HashSet",

@@ -251,7 +251,10 @@ fn said() -> Vec<String> {
         .to_string(),
     ));
     said.push(shape(
-        &Status::Blocked(Blocked::ReleaseNeedsDecision).to_string(),
+        &Status::Blocked(Blocked::ReleaseNeedsDecision {
+            deployment: "orders-consumer".to_owned(),
+        })
+        .to_string(),
     ));
     assert!(said.len() > 100);
     said

@@ -113,6 +113,19 @@ impl Cluster {
                 ];
                 self.patch_json(kind, namespace, name, operations).await
             }
+            Action::Rewrite {
+                name,
+                uid,
+                resource_version,
+                template,
+            } => {
+                let operations = vec![
+                    test("/metadata/uid", json!(uid)),
+                    test("/metadata/resourceVersion", json!(resource_version.0)),
+                    put("/spec/template", template.json().clone()),
+                ];
+                self.patch_json(kind, namespace, name, operations).await
+            }
             Action::CreateClone {
                 clone,
                 template,

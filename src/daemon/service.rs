@@ -224,6 +224,10 @@ impl ServiceTask {
             self.cluster
                 .perform(&self.service.namespace, original, action)
                 .await?;
+            if matches!(action, Action::DeleteState { .. }) {
+                // It was given back: this life of the daemon does not take it on again, whatever the file says.
+                self.desired = Desired::Released;
+            }
         }
         Ok(())
     }

@@ -53,6 +53,17 @@ pub enum Action {
         /// The version whose template is the accepted one.
         resource_version: ResourceVersion,
     },
+    /// Gives X another template, on a person's order (design section 4, promise 7).
+    Rewrite {
+        /// X's name.
+        name: String,
+        /// Its life.
+        uid: Uid,
+        /// The version whose template is replaced.
+        resource_version: ResourceVersion,
+        /// The template it gets.
+        template: Template,
+    },
     /// Creates a clone: paused, owned by X.
     CreateClone {
         /// Which.

@@ -10,9 +10,18 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::decide::Pass;
-use super::plan::Plan;
-use super::template::RolloutNumber;
+use super::Replicas;
+use super::action::Action;
+use super::decide::{Pass, images};
+use super::observation::{ReplicaSet, Role};
+use super::plan::{Event, Next, Plan, Status};
+use super::promote::is_moved;
+use super::rest::is_rejected;
+use super::state::{
+    Bypass, Cause, Elapsed, Failure, Motion, Order, Outcome, Phase, Rewrite, Stage, State, Step,
+};
+use super::step::candidate_set;
+use super::template::{RolloutNumber, Template, TemplateHash};
 
 /// An order as a person gives it: `VERB [KEY=VALUE ...]`, such as `undo to=3` or `abort rollout=7`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -189,6 +198,472 @@ impl fmt::Display for Command {
 
 /// Carries a waiting command out, before anything else: it changes the state, and everything follows from that.
 pub(super) fn decide(pass: &Pass<'_>) -> Option<Plan> {
-    let _command = pass.object.command.as_ref()?;
-    None
+    let waiting = pass.object.command.as_ref()?;
+    let (id, command, verdict) = match waiting {
+        Ok(command) => (
+            command.id.clone(),
+            command.verb.to_string(),
+            obey(pass, command),
+        ),
+        Err(error) => (None, error.text.clone(), Err(error.to_string())),
+    };
+    let (change, outcome, message) = match verdict {
+        Ok((change, message)) => (change, Answered::Done, message),
+        Err(message) => (Change::of(pass.state.clone()), Answered::Refused, message),
+    };
+    let answer = Answer {
+        id,
+        command,
+        outcome,
+        message,
+    };
+    let mut events = vec![Event::Answered(answer.clone())];
+    events.extend(change.event);
+    let write = Action::WriteState {
+        resource_version: pass.object.resource_version.clone(),
+        state: Box::new(change.state),
+        accepted: change.accepted,
+        answer: Some(answer),
+    };
+    // What is answered must be true of the cluster, not of a cache.
+    Some(pass.observation.live(Plan {
+        status: Status::Obeying,
+        events,
+        next: Next::Act(vec![write]),
+    }))
+}
+
+/// What an order changes.
+struct Change {
+    state: State,
+    accepted: Option<Template>,
+    event: Option<Event>,
+}
+
+impl Change {
+    fn of(state: State) -> Self {
+        Self {
+            state,
+            accepted: None,
+            event: None,
+        }
+    }
+}
+
+/// What an order changes and the answer to it; or why it changes nothing.
+type Verdict = Result<(Change, String), String>;
+
+fn obey(pass: &Pass<'_>, command: &Command) -> Verdict {
+    if let Some(meant) = command.rollout.filter(|meant| *meant != pass.state.rollout) {
+        return Err(format!(
+            "it is meant for rollout {meant}, and rollout {} is the latest now: look again with volery status {}",
+            pass.state.rollout, pass.original.name
+        ));
+    }
+    if pass.state.phase == Phase::Releasing {
+        return Err("the service is being released".to_owned());
+    }
+    match command.verb {
+        Verb::Abort => abort(pass),
+        Verb::Promote => promote(pass),
+        Verb::Hold => hold(pass),
+        Verb::Resume => resume(pass),
+        Verb::Retry => retry(pass),
+        Verb::Bypass => bypass(pass),
+        Verb::Restart => restart(pass),
+        Verb::Undo { to } => undo(pass, to),
+        Verb::Release(how) => release(pass, how),
+    }
+}
+
+fn changed(state: State, message: String) -> Verdict {
+    Ok((Change::of(state), message))
+}
+
+/// Where a service is, as far as orders are concerned.
+enum Stand<'a> {
+    /// X owns its pods.
+    Rest,
+    /// A candidate is being tried.
+    Open(&'a TemplateHash),
+    /// The candidate's pods are X's already, or are about to be: it is accepted.
+    Accepted,
+    /// A rollout ends without its candidate having been accepted.
+    Ending,
+    /// Not at rest yet.
+    Registering,
+}
+
+fn stand<'a>(pass: &'a Pass<'_>) -> Stand<'a> {
+    match &pass.state.phase {
+        Phase::AtRest => Stand::Rest,
+        Phase::Opening { candidate, .. }
+        | Phase::Stepping { candidate, .. }
+        | Phase::Finishing { candidate, .. }
+        | Phase::Frozen { candidate, .. }
+        | Phase::Replacing { candidate, .. } => Stand::Open(candidate),
+        Phase::HandingOver { candidate, .. } if !is_moved(pass, candidate) => {
+            Stand::Open(candidate)
+        }
+        Phase::HandingOver { .. }
+        | Phase::Closing {
+            outcome: Outcome::Promoted,
+            ..
+        } => Stand::Accepted,
+        Phase::Closing { .. } => Stand::Ending,
+        Phase::Registering | Phase::Releasing => Stand::Registering,
+    }
+}
+
+const NOTHING: &str = "nothing in progress: no rollout is open";
+const ENDING: &str = "the rollout is ending already, back to the accepted version";
+const REGISTERING: &str = "the service is still being registered";
+
+fn accepted_already(pass: &Pass<'_>) -> String {
+    format!(
+        "too late: the new version is accepted; to go back: volery undo {}",
+        pass.original.name
+    )
+}
+
+/// Works in every phase up to the point of no return (cases K11, K27).
+fn abort(pass: &Pass<'_>) -> Verdict {
+    match stand(pass) {
+        Stand::Rest => Err(NOTHING.to_owned()),
+        Stand::Registering => Err(REGISTERING.to_owned()),
+        Stand::Ending => Err(ENDING.to_owned()),
+        Stand::Accepted => Err(accepted_already(pass)),
+        Stand::Open(candidate) => {
+            let evidence = match &pass.state.phase {
+                Phase::Frozen { failure, .. } => format!("it was frozen ({failure})"),
+                _ => "volery abort".to_owned(),
+            };
+            let failure = Failure {
+                cause: Cause::Aborted,
+                evidence,
+            };
+            let canary = pass.deployment(Role::Canary);
+            let template = canary.map_or(&pass.original.template, |canary| &canary.template);
+            let set = canary.and_then(|canary| candidate_set(pass, canary));
+            let (state, event) = pass.rejected(candidate, template, set, failure);
+            let change = Change {
+                state,
+                accepted: None,
+                event: Some(event),
+            };
+            Ok((change, "back to the accepted version".to_owned()))
+        }
+    }
+}
+
+/// Skips the checks that are left, never availability (case K12).
+fn promote(pass: &Pass<'_>) -> Verdict {
+    free(pass)?;
+    match stand(pass) {
+        Stand::Registering => Err(REGISTERING.to_owned()),
+        Stand::Ending => Err(ENDING.to_owned()),
+        Stand::Accepted => Err("it is promoted already".to_owned()),
+        Stand::Open(candidate) => unchecked(pass, candidate),
+        Stand::Rest => accept_at_zero(pass),
+    }
+}
+
+/// R = 0: the candidate waits for its checks for ever, unless a person accepts it (case K30).
+fn accept_at_zero(pass: &Pass<'_>) -> Verdict {
+    let name = &pass.original.name;
+    let template = &pass.original.template;
+    if *template == *pass.accepted() {
+        return Err(NOTHING.to_owned());
+    }
+    if pass.wanted() > Replicas::ZERO {
+        return Err(format!(
+            "no rollout is open: volery retry {name} tries the rejected version again, volery bypass {name} rolls it \
+             out without checks"
+        ));
+    }
+    let state = State {
+        rollout: pass.state.rollout.next(),
+        accepted: None,
+        rejected: None,
+        order: None,
+        ..pass.state.clone()
+    };
+    let change = Change {
+        state,
+        accepted: Some(template.clone()),
+        event: Some(Event::AcceptedByOrder {
+            images: images(template),
+        }),
+    };
+    Ok((change, "accepted unchecked; no pod runs".to_owned()))
+}
+
+/// The open rollout goes on without checks.
+fn unchecked(pass: &Pass<'_>, candidate: &TemplateHash) -> Verdict {
+    let finishing = |step: &Step| {
+        pass.state.in_phase(Phase::Finishing {
+            candidate: candidate.clone(),
+            step: Step {
+                stage: raising(),
+                ..step.clone()
+            },
+        })
+    };
+    let ordered = || State {
+        order: Some(Order::Bypass {
+            candidate: candidate.clone(),
+            why: Bypass::Asked,
+        }),
+        ..pass.state.clone()
+    };
+    let message =
+        "the remaining checks are skipped; each step still waits until its pods are available";
+    match &pass.state.phase {
+        Phase::Stepping { step, .. } | Phase::Frozen { step, .. } => {
+            changed(finishing(step), message.to_owned())
+        }
+        Phase::Opening { .. } | Phase::Replacing { .. }
+            if pass
+                .state
+                .order
+                .as_ref()
+                .and_then(|order| order.bypass_of(candidate))
+                .is_none() =>
+        {
+            changed(ordered(), message.to_owned())
+        }
+        _ => Err("no checks are left: the rest follows as its pods become available".to_owned()),
+    }
+}
+
+fn raising() -> Stage {
+    Stage::Raising {
+        elapsed: Elapsed::ZERO,
+    }
+}
+
+fn hold(pass: &Pass<'_>) -> Verdict {
+    if pass.state.motion == Motion::Held {
+        return Err("it is on hold already".to_owned());
+    }
+    let state = State {
+        motion: Motion::Held,
+        ..pass.state.clone()
+    };
+    let message = format!(
+        "nothing is rolled out or checked until volery resume {}; the number of replicas is still followed",
+        pass.original.name
+    );
+    changed(state, message)
+}
+
+/// What is on hold goes on; what is frozen has its step checked again (case K29).
+fn resume(pass: &Pass<'_>) -> Verdict {
+    if pass.state.motion == Motion::Held {
+        let state = State {
+            motion: Motion::Free,
+            ..pass.state.clone()
+        };
+        let message = match pass.state.phase {
+            Phase::Frozen { .. } => {
+                "no longer on hold, still frozen: resume once more to check it again"
+            }
+            _ => "no longer on hold: it goes on where it was",
+        };
+        return changed(state, message.to_owned());
+    }
+    let Phase::Frozen {
+        candidate, step, ..
+    } = &pass.state.phase
+    else {
+        return Err("nothing in progress: it is neither on hold nor frozen".to_owned());
+    };
+    let step = Step {
+        stage: raising(),
+        checks: step.checks.of_next_step(),
+        ..step.clone()
+    };
+    let state = pass.state.in_phase(Phase::Stepping {
+        candidate: candidate.clone(),
+        step,
+    });
+    changed(
+        state,
+        "the same version is checked again in this step".to_owned(),
+    )
+}
+
+fn retry(pass: &Pass<'_>) -> Verdict {
+    free(pass)?;
+    let rejected = matches!(stand(pass), Stand::Rest) && is_rejected(pass);
+    if !rejected {
+        return Err(
+            "nothing to try again: what the Deployment asks for is not a rejected version"
+                .to_owned(),
+        );
+    }
+    let state = State {
+        order: Some(Order::Retry {
+            candidate: pass.original.template.hash(),
+        }),
+        ..pass.state.clone()
+    };
+    changed(
+        state,
+        when_wanted(
+            pass,
+            "the rejected version is tried again from its first step",
+        ),
+    )
+}
+
+fn bypass(pass: &Pass<'_>) -> Verdict {
+    free(pass)?;
+    let candidate = pass.original.template.hash();
+    match stand(pass) {
+        Stand::Registering => Err(REGISTERING.to_owned()),
+        Stand::Ending => Err(ENDING.to_owned()),
+        Stand::Accepted => Err("it is promoted already".to_owned()),
+        Stand::Open(candidate) => unchecked(pass, candidate),
+        Stand::Rest if pass.original.template == *pass.accepted() => {
+            Err("nothing to roll out: the Deployment asks for the accepted version".to_owned())
+        }
+        Stand::Rest => {
+            let state = State {
+                order: Some(Order::Bypass {
+                    candidate,
+                    why: Bypass::Asked,
+                }),
+                ..pass.state.clone()
+            };
+            changed(state, when_wanted(pass, "it is rolled out without checks"))
+        }
+    }
+}
+
+fn when_wanted(pass: &Pass<'_>, what: &str) -> String {
+    if pass.wanted() == Replicas::ZERO {
+        format!("{what}, when replicas are wanted")
+    } else {
+        what.to_owned()
+    }
+}
+
+fn restart(pass: &Pass<'_>) -> Verdict {
+    resting(pass, "a restart")?;
+    if pass.original.template != *pass.accepted() {
+        return Err(
+            "the Deployment asks for another version than the accepted one, and a restart would roll that out; \
+             put the accepted template on it first, or deploy a fix"
+                .to_owned(),
+        );
+    }
+    let state = pass.rewriting(Rewrite::Restart {
+        at: pass.observation.at,
+    });
+    let message = "every pod is replaced by one of the same version, without checks, by the steps of a rollout";
+    changed(state, when_wanted(pass, message))
+}
+
+/// Back to a version of the history; of what is not accepted, back to the accepted one.
+fn undo(pass: &Pass<'_>, to: Option<u64>) -> Verdict {
+    resting(pass, "an undo")?;
+    let on_trial = pass.original.template != *pass.accepted();
+    let runs = pass.accepted_set().and_then(|set| set.revision);
+    if on_trial && (to.is_none() || to == runs) {
+        let message = "the Deployment gets the accepted template again; no pod is touched";
+        return changed(pass.rewriting(Rewrite::Restore), message.to_owned());
+    }
+    if to.is_some() && to == runs {
+        return Err("that revision is what runs".to_owned());
+    }
+    let history = past(pass);
+    let set = match to {
+        Some(revision) => history.iter().find(|set| set.revision == Some(revision)),
+        None => history.first(),
+    };
+    let Some((set, revision)) = set.and_then(|set| Some((set, set.revision?))) else {
+        let known: Vec<String> = history
+            .iter()
+            .filter_map(|set| set.revision)
+            .map(|revision| revision.to_string())
+            .collect();
+        return Err(match known.as_slice() {
+            [] => "there is no earlier version in the history".to_owned(),
+            known => format!("the history has revisions {}", known.join(", ")),
+        });
+    };
+    let message = format!(
+        "back to revision {revision} ({}), without checks, by the steps of a rollout",
+        images(&set.template)
+    );
+    let state = pass.rewriting(Rewrite::Undo { revision });
+    changed(state, when_wanted(pass, &message))
+}
+
+/// Leaves are given whatever the phase: an open rollout is ended first (case K06).
+fn release(pass: &Pass<'_>, how: Leave) -> Verdict {
+    let name = &pass.original.name;
+    let other = pass.original.template != *pass.accepted();
+    if how == Leave::AsItIs && other {
+        return Err(format!(
+            "{name}'s template is not the accepted version, and un-pausing would roll it out unchecked: decide with \
+             volery release {name} --accepted, which puts the accepted template on it first, or --original, which lets it roll"
+        ));
+    }
+    let state = State {
+        leaving: Some(how),
+        motion: Motion::Free,
+        ..if how == Leave::Accepted && other {
+            pass.rewriting(Rewrite::Release)
+        } else {
+            State {
+                order: None,
+                ..pass.state.clone()
+            }
+        }
+    };
+    let message = "the service is given back; take it out of the configuration too, or it is registered again at the next \
+                   start of Volery";
+    changed(state, message.to_owned())
+}
+
+fn free(pass: &Pass<'_>) -> Result<(), String> {
+    match pass.state.motion {
+        Motion::Free => Ok(()),
+        Motion::Held => Err(format!(
+            "it is on hold: volery resume {} first",
+            pass.original.name
+        )),
+    }
+}
+
+/// Whether X may get another template now.
+fn resting(pass: &Pass<'_>, what: &str) -> Result<(), String> {
+    free(pass)?;
+    let name = &pass.original.name;
+    match stand(pass) {
+        Stand::Rest => Ok(()),
+        Stand::Registering => Err(REGISTERING.to_owned()),
+        Stand::Ending => Err(ENDING.to_owned()),
+        Stand::Open(_) | Stand::Accepted => Err(format!(
+            "a rollout is open: {what} has to wait for its end; volery abort {name} ends it"
+        )),
+    }
+}
+
+/// The versions that ran before as the accepted one, the latest first.
+pub(super) fn past<'a>(pass: &Pass<'a>) -> Vec<&'a ReplicaSet> {
+    let rejected = pass
+        .state
+        .rejected
+        .as_ref()
+        .and_then(|rejection| rejection.replica_set.as_deref());
+    let mut sets: Vec<&ReplicaSet> = pass
+        .observation
+        .replica_sets_of(&pass.object.uid)
+        .filter(|set| rejected != Some(set.name.as_str()) && set.template != *pass.accepted())
+        .collect();
+    sets.sort_by_key(|set| std::cmp::Reverse(set.revision));
+    sets
 }

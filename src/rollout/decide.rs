@@ -8,7 +8,7 @@ use super::observation::{
     StateObject,
 };
 use super::plan::{Blocked, Event, Images, Next, Plan, Status};
-use super::state::{Elapsed, Failure, Outcome, Phase, Rejection, State};
+use super::state::{Elapsed, Failure, Motion, Order, Outcome, Phase, Rejection, Rewrite, State};
 use super::template::{Template, TemplateHash};
 use super::{Replicas, close, command, freeze, open, promote, register, release, rest, step};
 use crate::config::Service;
@@ -63,7 +63,11 @@ pub fn decide(
     };
     Pass {
         service,
-        desired,
+        desired: if state.leaving.is_some() {
+            Desired::Released
+        } else {
+            desired
+        },
         observation,
         original,
         object,
@@ -117,6 +121,12 @@ fn stand_back(original: &Deployment, observation: &Observation) -> Option<Plan> 
         .any(|(.., owner)| **owner != Some(original.uid.clone()));
     of_another_life.then(|| Plan::wait(Status::Going))
 }
+
+/// So many times X is found un-paused...
+const FIGHT: usize = 3;
+
+/// ...within so long before it is called a fight (design section 2, "X found un-paused").
+const FIGHT_WITHIN: Duration = Duration::from_secs(600);
 
 /// All that one pass over a registered service knows.
 pub(super) struct Pass<'a> {
@@ -231,8 +241,32 @@ impl<'a> Pass<'a> {
         }
     }
 
+    /// The state with the order that X gets another template than it has now.
+    pub fn rewriting(&self, with: Rewrite) -> State {
+        State {
+            order: Some(Order::Rewrite {
+                with,
+                instead_of: self.original.template.hash(),
+            }),
+            ..self.state.clone()
+        }
+    }
+
+    /// The state in which nothing is ordered any more: what was ordered of the open rollout ends with it.
+    fn without_bypass(&self) -> State {
+        let mut state = self.state.clone();
+        state.order = state
+            .order
+            .filter(|order| matches!(order, Order::Rewrite { .. }));
+        state
+    }
+
     /// Ends the open rollout.
     pub fn close(&self, outcome: Outcome) -> Plan {
+        let state = self.without_bypass().in_phase(Phase::Closing {
+            outcome: outcome.clone(),
+            elapsed: Elapsed::ZERO,
+        });
         Plan {
             status: Status::Closing {
                 outcome: outcome.clone(),
@@ -240,10 +274,7 @@ impl<'a> Pass<'a> {
             events: vec![Event::Ended {
                 outcome: outcome.clone(),
             }],
-            next: Next::Act(vec![self.enter(Phase::Closing {
-                outcome,
-                elapsed: Elapsed::ZERO,
-            })]),
+            next: Next::Act(vec![self.write(state, None)]),
         }
     }
 
@@ -255,30 +286,43 @@ impl<'a> Pass<'a> {
         set: Option<&ReplicaSet>,
         failure: Failure,
     ) -> Plan {
-        let mut state = self.state.in_phase(Phase::Closing {
+        let (state, event) = self.rejected(candidate, &canary.template, set, failure);
+        Plan {
+            status: Status::Closing {
+                outcome: Outcome::RolledBack,
+            },
+            events: vec![event],
+            next: Next::Act(vec![self.write(state, None)]),
+        }
+    }
+
+    /// The state in which this candidate is rejected and rolled back, and what is told of it.
+    pub fn rejected(
+        &self,
+        candidate: &TemplateHash,
+        template: &Template,
+        set: Option<&ReplicaSet>,
+        failure: Failure,
+    ) -> (State, Event) {
+        let mut state = self.without_bypass().in_phase(Phase::Closing {
             outcome: Outcome::RolledBack,
             elapsed: Elapsed::ZERO,
         });
         state.rejected = Some(Rejection {
             candidate: candidate.clone(),
             replica_set: set.map(|set| set.name.clone()),
-            images: images(&canary.template).0,
+            images: images(template).0,
             failure: failure.clone(),
         });
         let available = self
             .accepted_set()
             .map_or(Replicas::ZERO, |set| set.available);
-        Plan {
-            status: Status::Closing {
-                outcome: Outcome::RolledBack,
-            },
-            events: vec![Event::Failed {
-                failure,
-                replicas: self.wanted(),
-                available,
-            }],
-            next: Next::Act(vec![self.write(state, None)]),
-        }
+        let event = Event::Failed {
+            failure,
+            replicas: self.wanted(),
+            available,
+        };
+        (state, event)
     }
 
     /// Whether X still asks for the candidate that is being tried. Hashes first: they hold even where a webhook changed
@@ -294,8 +338,11 @@ impl<'a> Pass<'a> {
 
     /// What ends an open rollout from outside: the entry is gone, or X asks for another template.
     pub fn interruption(&self, candidate: &TemplateHash) -> Option<Plan> {
+        let opening = matches!(self.state.phase, Phase::Opening { .. });
         if self.desired == Desired::Released {
             Some(self.close(Outcome::Released))
+        } else if self.state.motion == Motion::Held && !opening {
+            None
         } else if self.asks_for(candidate) {
             None
         } else if self.original.template == *self.accepted() {
@@ -323,11 +370,30 @@ impl<'a> Pass<'a> {
             uid: deployment.uid.clone(),
             resource_version: None,
         };
+        let mut actions: Vec<Action> = unpaused.iter().map(pause).collect();
+        if self.original.rolling == Rolling::Unpaused {
+            let mut state = self.state.clone();
+            state.repaused.push(self.observation.at);
+            let surplus = state.repaused.len().saturating_sub(FIGHT);
+            state.repaused.drain(..surplus);
+            actions.push(self.write(state, None));
+        }
         Some(Plan {
             status,
             events: unpaused.iter().map(event).collect(),
-            next: Next::Act(unpaused.iter().map(pause).collect()),
+            next: Next::Act(actions),
         })
+    }
+
+    /// How much longer X must stay paused before a rollout opens again, if something un-pauses it time and again: a
+    /// manifest does not give in (case K40).
+    pub fn fight(&self) -> Option<Duration> {
+        let [first, .., last] = self.state.repaused.as_slice() else {
+            return None;
+        };
+        let fought = self.state.repaused.len() >= FIGHT && last.since(*first) <= FIGHT_WITHIN;
+        let quiet = self.observation.at.since(*last);
+        (fought && quiet < FIGHT_WITHIN).then(|| FIGHT_WITHIN - quiet)
     }
 
     /// Removes ReplicaSets that X must not own while a rollout is open: all of them (design section 2, "X found

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -69,6 +70,23 @@ pub enum Freshness {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct WallTime(pub i64);
+
+impl WallTime {
+    /// The time from `earlier` to this one; none if it was later.
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_secs(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
+    }
+}
+
+/// As RFC 3339 has it, in UTC.
+impl fmt::Display for WallTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match jiff::Timestamp::from_second(self.0) {
+            Ok(time) => write!(f, "{time}"),
+            Err(_) => write!(f, "{} seconds", self.0),
+        }
+    }
+}
 
 /// Everything seen of one service.
 #[derive(Clone, Debug)]

@@ -114,14 +114,19 @@ pub(super) fn decide(pass: &Pass<'_>, candidate: &TemplateHash, elapsed: Elapsed
         return await_recognition(Status::Opening, by, elapsed);
     }
     let ladder = Ladder::new(&pass.service.step, &pass.service.breakpoint, pass.wanted());
-    let step = Step::new(1, ladder.next_checked(Replicas::ZERO), pass.wanted());
-    Plan::act(
-        Status::Opening,
-        vec![pass.enter(Phase::Stepping {
-            candidate: candidate.clone(),
-            step,
-        })],
-    )
+    let candidate = candidate.clone();
+    let order = pass.state.order.as_ref();
+    let phase = match order.and_then(|order| order.bypass_of(&candidate)) {
+        None => Phase::Stepping {
+            candidate,
+            step: Step::new(1, ladder.next_checked(Replicas::ZERO), pass.wanted()),
+        },
+        Some(_) => Phase::Finishing {
+            candidate,
+            step: Step::new(1, ladder.next_unchecked(Replicas::ZERO), pass.wanted()),
+        },
+    };
+    Plan::act(Status::Opening, vec![pass.enter(phase)])
 }
 
 /// Whether the canary came out of the API server with another template than X's: promoting it would look like a new

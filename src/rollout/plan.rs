@@ -9,7 +9,7 @@ use super::command::{Answer, Answered};
 use super::diff::TemplateDiff;
 use super::observation::Role;
 use super::replicas::Counts;
-use super::state::{Cause, Failure, Outcome, Rejection, Rewrite};
+use super::state::{Bypass, Cause, Failure, Outcome, Rejection, Rewrite};
 use super::template::RolloutNumber;
 use crate::config::display_duration;
 
@@ -157,6 +157,8 @@ pub enum Status {
         /// How it ended.
         outcome: Outcome,
     },
+    /// A person's order is being taken.
+    Obeying,
     /// X is being given back.
     Releasing,
     /// X was given back.
@@ -223,7 +225,15 @@ pub enum Blocked {
     /// Clones without a state object: which template is accepted cannot be known (case K09).
     StateLost,
     /// Released while X's template is not the accepted one (case K06).
-    ReleaseNeedsDecision,
+    ReleaseNeedsDecision {
+        /// X's name.
+        deployment: String,
+    },
+    /// X is un-paused again and again (case K40).
+    Unpaused {
+        /// X's name.
+        deployment: String,
+    },
     /// A Deployment does not report the ReplicaSet it was given.
     NotRecognised {
         /// Who.
@@ -248,6 +258,27 @@ pub enum Attention {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Images(pub Vec<String>);
 
+/// How a candidate is vetted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Vetting {
+    /// Step by step to the breakpoint.
+    Checks {
+        /// How many checked steps there will be.
+        steps: u32,
+        /// How many canary pods the last checked step has.
+        breakpoint: Replicas,
+        /// The revision in the history that has the same template, if there is one: it was accepted before.
+        known: Option<u64>,
+    },
+    /// Not at all: only that its pods become available.
+    Bypass {
+        /// How many steps there will be.
+        steps: u32,
+        /// Why.
+        why: Bypass,
+    },
+}
+
 /// Something that happened, told once.
 #[derive(Clone, Debug)]
 pub enum Event {
@@ -268,10 +299,10 @@ pub enum Event {
         diff: TemplateDiff,
         /// R.
         replicas: Replicas,
-        /// How many checked steps there will be.
-        steps: u32,
-        /// How many canary pods the last checked step has.
-        breakpoint: Replicas,
+        /// X's name.
+        deployment: String,
+        /// How it is vetted.
+        vetting: Vetting,
     },
     /// A check failed.
     CheckFailed {
@@ -369,6 +400,16 @@ pub enum Event {
     },
     /// A person's command was carried out, or was not.
     Answered(Answer),
+    /// A version was accepted by a person's order, while no replicas are wanted.
+    AcceptedByOrder {
+        /// The version.
+        images: Images,
+    },
+    /// What was ordered cannot be done any more.
+    OrderVoid {
+        /// X's name.
+        deployment: String,
+    },
     /// X got another template by a person's order.
     Rewritten {
         /// Why.
@@ -401,6 +442,7 @@ impl Status {
             | Self::Settling { .. }
             | Self::HandingOver
             | Self::Closing { .. }
+            | Self::Obeying
             | Self::Releasing => Attention::Passing,
         }
     }
@@ -446,6 +488,7 @@ impl Event {
             | Self::AcceptedByHand { .. }
             | Self::Restored { .. }
             | Self::Froze { .. }
+            | Self::OrderVoid { .. }
             | Self::Ended {
                 outcome: Outcome::Interrupted { .. },
             } => Attention::Wanted,
@@ -455,6 +498,7 @@ impl Event {
             },
             Self::Registered { .. }
             | Self::Rewritten { .. }
+            | Self::AcceptedByOrder { .. }
             | Self::Candidate { .. }
             | Self::CheckConclusive { .. }
             | Self::Trusted { .. }
@@ -470,6 +514,18 @@ impl Event {
 impl fmt::Display for Images {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0.join(", "))
+    }
+}
+
+impl fmt::Display for Bypass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Asked => "as ordered",
+            Self::Restart => "a restart, as ordered",
+            Self::Undo => "an undo, as ordered",
+            Self::KnownGood => "it ran before, and known_good is bypass",
+            Self::NotContainers => "its containers are the same, and canary_on is containers",
+        })
     }
 }
 
@@ -523,8 +579,8 @@ impl fmt::Display for Status {
                 deployment,
             } => write!(
                 f,
-                "rejected: {} failed ({}); {deployment} runs {replicas} replicas of {images}, and what failed is not tried \
-                 again; next: {}; to look: kubectl -n {namespace} get deploy {deployment}",
+                "rejected: {} ({}); {deployment} runs {replicas} replicas of {images}, and what was rejected is not tried \
+                 again by itself; next: {}, or volery retry {deployment}; to look: kubectl -n {namespace} get deploy {deployment}",
                 Images(rejection.images.clone()),
                 rejection.failure,
                 what_next(rejection.failure.cause),
@@ -618,6 +674,7 @@ impl fmt::Display for Status {
                     f.write_str("closing: canary to 0, accepted version to full strength")
                 }
             },
+            Self::Obeying => f.write_str("carrying an order out"),
             Self::Releasing => f.write_str("releasing: giving the history back, no pod is touched"),
             Self::Released => f.write_str("released"),
             Self::Blocked(blocked) => write!(f, "blocked: {blocked}"),
@@ -629,13 +686,9 @@ impl fmt::Display for Status {
 fn what_next(cause: Cause) -> &'static str {
     match cause {
         Cause::ChecksFailed | Cause::NotAvailable => "deploy a fix, it is rolled out as usual",
-        Cause::MetricsUnavailable => {
-            "once Prometheus answers, change the template in any way, an annotation will do, to have it tried again"
-        }
-        Cause::Aborted => "deploy another version, or volery retry",
-        Cause::CanaryChanged => {
-            "exempt the canary from what changes it, then change the template in any way to have it tried again"
-        }
+        Cause::MetricsUnavailable => "wait until Prometheus answers",
+        Cause::Aborted => "deploy another version",
+        Cause::CanaryChanged => "exempt the canary from what changes it",
     }
 }
 
@@ -664,9 +717,16 @@ impl fmt::Display for Blocked {
                 "the state object is gone while clones exist, so the accepted version is unknown; nothing is changed; \
                  scale the clones by hand to what should run",
             ),
-            Self::ReleaseNeedsDecision => f.write_str(
-                "to be released, but the Deployment's template is not the accepted version: un-pausing it would roll it out \
-                 unchecked; put the accepted template on it, or un-pause it by hand",
+            Self::ReleaseNeedsDecision { deployment } => write!(
+                f,
+                "to be released, but {deployment}'s template is not the accepted version: un-pausing it would roll it out \
+                 unchecked; decide: volery release {deployment} --accepted puts the accepted template on it first, \
+                 --original lets it roll"
+            ),
+            Self::Unpaused { deployment } => write!(
+                f,
+                "{deployment} is un-paused again and again, so a manifest says paused: false; it is paused each time and \
+                 nothing is rolled out; take paused: false out of the manifest"
             ),
             Self::NotRecognised { by } => write!(
                 f,
@@ -696,19 +756,40 @@ impl fmt::Display for Event {
                 rollout,
                 diff,
                 replicas,
-                steps,
-                breakpoint,
+                vetting,
+                deployment,
             } => {
-                let plural = if *steps == 1 { "" } else { "s" };
-                write!(
-                    f,
-                    "rollout {rollout}: new template, {steps} checked step{plural} to {breakpoint} of {replicas}"
-                )?;
-                let rest = replicas.saturating_sub(*breakpoint);
-                if rest > Replicas::ZERO {
-                    write!(f, ", then the other {rest} without checks")?;
+                write!(f, "rollout {rollout}: new template, ")?;
+                match vetting {
+                    Vetting::Checks {
+                        steps,
+                        breakpoint,
+                        known,
+                    } => {
+                        let plural = if *steps == 1 { "" } else { "s" };
+                        write!(f, "{steps} checked step{plural} to {breakpoint} of {replicas}")?;
+                        let rest = replicas.saturating_sub(*breakpoint);
+                        if rest > Replicas::ZERO {
+                            write!(f, ", then the other {rest} without checks")?;
+                        }
+                        f.write_str("; each pod is replaced once")?;
+                        if let Some(revision) = known {
+                            write!(
+                                f,
+                                "; it ran before as revision {revision}: volery bypass {deployment} skips the checks"
+                            )?;
+                        }
+                    }
+                    Vetting::Bypass { steps, why } => {
+                        let plural = if *steps == 1 { "" } else { "s" };
+                        write!(
+                            f,
+                            "{steps} step{plural} to {replicas} without checks ({why}); each pod is replaced once, \
+                             the next step waits until they are available"
+                        )?;
+                    }
                 }
-                write!(f, "; each pod is replaced once\n{diff}")
+                write!(f, "\n{diff}")
             }
             Self::CheckFailed {
                 at,
@@ -743,10 +824,15 @@ impl fmt::Display for Event {
                 failure,
                 replicas,
                 available,
-            } => write!(
-                f,
-                "failed: {failure}; rolling back to {replicas} pods of the accepted version ({available} available now)"
-            ),
+            } => {
+                if failure.cause != Cause::Aborted {
+                    f.write_str("failed: ")?;
+                }
+                write!(
+                    f,
+                    "{failure}; rolling back to {replicas} pods of the accepted version ({available} available now)"
+                )
+            }
             Self::Ended { outcome } => match outcome {
                 Outcome::Promoted => f.write_str("promoted"),
                 Outcome::RolledBack => f.write_str("rolled back"),
@@ -806,6 +892,14 @@ impl fmt::Display for Event {
                 f,
                 "frozen: {failure}; {at} stays as it is, canary {}, primary {}",
                 counts.canary, counts.primary
+            ),
+            Self::AcceptedByOrder { images } => write!(
+                f,
+                "{images} is the accepted version, as ordered and unchecked; it starts when replicas are wanted"
+            ),
+            Self::OrderVoid { deployment } => write!(
+                f,
+                "{deployment} got another template meanwhile: what was ordered before is void"
             ),
             Self::Answered(answer) => {
                 let outcome = match answer.outcome {

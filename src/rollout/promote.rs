@@ -6,7 +6,7 @@ use super::decide::{Pass, images};
 use super::handover::{Handover, await_recognition, hand_over};
 use super::observation::{ReplicaSet, Role};
 use super::plan::{Event, Next, Plan, Status};
-use super::state::{Elapsed, Outcome, Phase};
+use super::state::{Elapsed, Motion, Outcome, Phase};
 use super::step::candidate_set;
 use super::template::TemplateHash;
 
@@ -32,6 +32,12 @@ pub(super) fn decide(pass: &Pass<'_>, candidate: &TemplateHash, elapsed: Elapsed
     {
         return plan;
     }
+    if pass.state.motion == Motion::Held && set.owner != pass.original.uid {
+        return Plan::wait(Status::Held {
+            at: None,
+            deployment: pass.original.name.clone(),
+        });
+    }
     match hand_over(pass, set, Role::Canary, Role::Original, &status) {
         Handover::Go(plan) => plan,
         Handover::Unrecognised => await_recognition(status, Role::Original, elapsed),
@@ -41,6 +47,7 @@ pub(super) fn decide(pass: &Pass<'_>, candidate: &TemplateHash, elapsed: Elapsed
                 elapsed: Elapsed::ZERO,
             });
             state.rejected = None;
+            state.order = None;
             state.accepted = Some(set.uid.clone());
             Plan {
                 status: Status::Closing {
@@ -55,6 +62,14 @@ pub(super) fn decide(pass: &Pass<'_>, candidate: &TemplateHash, elapsed: Elapsed
             }
         }
     }
+}
+
+/// Whether the point of no return is passed.
+pub(super) fn is_moved(pass: &Pass<'_>, candidate: &TemplateHash) -> bool {
+    let on_canary = pass
+        .deployment(Role::Canary)
+        .and_then(|canary| candidate_set(pass, canary));
+    on_canary.is_none() && moved_set(pass, candidate).is_some()
 }
 
 /// The candidate's ReplicaSet once X owns it, recognised by the name that this rollout gave it: X's own template may be

@@ -2,6 +2,7 @@
 
 use super::Replicas;
 use super::action::{Action, Guard, Owner};
+use super::command::Leave;
 use super::decide::{Desired, Pass};
 use super::observation::{Observed, ReplicaSet, Rolling};
 use super::plan::{Blocked, Event, Next, Plan, Status};
@@ -9,10 +10,17 @@ use super::state::Phase;
 
 /// A service at rest, or on its way there, that has left the configuration.
 pub(super) fn begin(pass: &Pass<'_>) -> Plan {
-    if pass.original.rolling == Rolling::Paused && pass.original.template != *pass.accepted() {
-        return Plan::wait(Status::Blocked(Blocked::ReleaseNeedsDecision));
+    if pass.original.rolling == Rolling::Paused && !may_roll(pass) {
+        return Plan::wait(Status::Blocked(Blocked::ReleaseNeedsDecision {
+            deployment: pass.original.name.clone(),
+        }));
     }
     Plan::act(Status::Releasing, vec![pass.enter(Phase::Releasing)])
+}
+
+/// Whether un-pausing X does what is wanted: nothing, or what a person has decided (case K06).
+fn may_roll(pass: &Pass<'_>) -> bool {
+    pass.original.template == *pass.accepted() || pass.state.leaving == Some(Leave::Original)
 }
 
 /// A service that is being given back.
@@ -20,7 +28,7 @@ pub(super) fn go_on(pass: &Pass<'_>) -> Plan {
     let original = pass.original;
     // The entry came back, or a new template did, which un-pausing would roll out unchecked (case K06).
     let paused = original.rolling == Rolling::Paused;
-    if paused && (pass.desired == Desired::Managed || original.template != *pass.accepted()) {
+    if paused && (pass.desired == Desired::Managed || !may_roll(pass)) {
         return Plan::act(Status::Releasing, vec![pass.enter(Phase::AtRest)]);
     }
     if original.observed == Observed::NotYet {

@@ -52,6 +52,14 @@ impl Ladder {
         }
     }
 
+    /// How many steps lead to R without any checks.
+    pub fn unchecked_steps(&self) -> u32 {
+        match self.step {
+            Replicas::ZERO => 0,
+            step => self.wanted.0.div_ceil(step.0),
+        }
+    }
+
     /// How many steps lead to R altogether.
     pub fn all_steps(&self) -> u32 {
         let rest = self.wanted.0.saturating_sub(self.breakpoint.0);

@@ -2,14 +2,17 @@
 
 use super::Replicas;
 use super::action::{Action, CloneRole};
+use super::command::past;
 use super::decide::{Desired, Pass, delete, images};
 use super::diff::TemplateDiff;
 use super::observation::{Deployment, Life, Observed, ReplicaSet, Rolling};
-use super::plan::{Blocked, Event, Next, Plan, Status};
+use super::plan::{Blocked, Event, Next, Plan, Status, Vetting};
 use super::register::stash;
 use super::release;
 use super::replicas::Ladder;
-use super::state::{Elapsed, Phase, State};
+use super::state::{Bypass, Elapsed, Motion, Order, Phase, Rewrite, State};
+use super::template::{Template, TemplateHash};
+use crate::config::{CanaryOn, KnownGood};
 
 pub(super) fn decide(pass: &Pass<'_>) -> Plan {
     let original = pass.original;
@@ -45,23 +48,128 @@ pub(super) fn decide(pass: &Pass<'_>) -> Plan {
             .live(Plan::act(status, vec![name_accepted(pass, keeper)]));
     }
     if pass.desired == Desired::Released {
-        return release::begin(pass);
+        let rewrites = matches!(pass.state.order, Some(Order::Rewrite { .. }));
+        return match take_order(pass, &status).filter(|_| rewrites) {
+            Some(plan) => plan,
+            None => release::begin(pass),
+        };
     }
     if let Some(plan) = trim_stash(pass, &status) {
         return plan;
     }
-    if original.template == *pass.accepted() || is_rejected(pass) || pass.wanted() == Replicas::ZERO
+    if pass.state.motion == Motion::Held {
+        return Plan::wait(status);
+    }
+    if let Some(plan) = take_order(pass, &status) {
+        return plan;
+    }
+    if original.template == *pass.accepted()
+        || stays_rejected(pass)
+        || pass.wanted() == Replicas::ZERO
     {
         return Plan::wait(status);
     }
-    open(pass)
+    match pass.fight() {
+        Some(longer) => Plan::wait_for(status, longer),
+        None => open(pass),
+    }
+}
+
+/// What was ordered about X's template, until it is there or void.
+fn take_order(pass: &Pass<'_>, status: &Status) -> Option<Plan> {
+    let original = pass.original;
+    let name = &original.name;
+    let done = |order: Option<Order>| {
+        let state = State {
+            order,
+            ..pass.state.clone()
+        };
+        Plan::act(status.clone(), vec![pass.write(state, None)])
+    };
+    let void = || {
+        done(None).telling(Event::OrderVoid {
+            deployment: name.clone(),
+        })
+    };
+    let plan = match pass.state.order.as_ref()? {
+        Order::Bypass { candidate, .. } | Order::Retry { candidate } => {
+            if original.template.hash() == *candidate && original.template != *pass.accepted() {
+                return None;
+            }
+            void()
+        }
+        Order::Rewrite { with, instead_of } => match rewritten(pass, with) {
+            Some(template) if template == original.template => {
+                let why = match with {
+                    Rewrite::Restart { .. } => Some(Bypass::Restart),
+                    Rewrite::Undo { .. } => Some(Bypass::Undo),
+                    Rewrite::Restore | Rewrite::Release => None,
+                };
+                done(why.map(|why| Order::Bypass {
+                    candidate: template.hash(),
+                    why,
+                }))
+            }
+            Some(template) if original.template.hash() == *instead_of => Plan::act(
+                status.clone(),
+                vec![Action::Rewrite {
+                    name: name.clone(),
+                    uid: original.uid.clone(),
+                    resource_version: original.resource_version.clone(),
+                    template,
+                }],
+            )
+            .telling(Event::Rewritten {
+                with: with.clone(),
+                deployment: name.clone(),
+            }),
+            Some(_) | None => void(),
+        },
+    };
+    Some(pass.observation.live(plan))
+}
+
+/// The template that X gets by an order; none if the history has lost it.
+fn rewritten(pass: &Pass<'_>, with: &Rewrite) -> Option<Template> {
+    match with {
+        Rewrite::Restart { at } => Some(pass.accepted().restarted(*at)),
+        Rewrite::Restore | Rewrite::Release => Some(pass.accepted().clone()),
+        Rewrite::Undo { revision } => past(pass)
+            .into_iter()
+            .find(|set| set.revision == Some(*revision))
+            .map(|set| set.template.clone()),
+    }
+}
+
+/// Whether X asks for what was rejected and nobody has ordered that it be tried again.
+fn stays_rejected(pass: &Pass<'_>) -> bool {
+    let candidate = pass.original.template.hash();
+    let tried_again = match &pass.state.order {
+        Some(Order::Retry { candidate: again }) => *again == candidate,
+        Some(order @ Order::Bypass { .. }) => order.bypass_of(&candidate).is_some(),
+        Some(Order::Rewrite { .. }) | None => false,
+    };
+    !tried_again && is_rejected(pass)
 }
 
 /// What X waits for, whatever else is put right meanwhile: it changes only when a person should read a new line.
 fn status(pass: &Pass<'_>) -> Status {
     let template = &pass.original.template;
-    let rejection = pass.state.rejected.as_ref().filter(|_| is_rejected(pass));
-    if *template == *pass.accepted() {
+    let rejection = pass
+        .state
+        .rejected
+        .as_ref()
+        .filter(|_| stays_rejected(pass));
+    if pass.state.motion == Motion::Held {
+        Status::Held {
+            at: None,
+            deployment: pass.original.name.clone(),
+        }
+    } else if pass.fight().is_some() {
+        Status::Blocked(Blocked::Unpaused {
+            deployment: pass.original.name.clone(),
+        })
+    } else if *template == *pass.accepted() {
         at_rest(pass)
     } else if let Some(rejection) = rejection {
         Status::Rejected {
@@ -186,7 +294,7 @@ fn trim_stash(pass: &Pass<'_>, status: &Status) -> Option<Plan> {
 
 /// Whether X asks for the template that failed last. The ReplicaSet in the stash still holds it as the server tells it;
 /// should it be gone, its hash must do.
-fn is_rejected(pass: &Pass<'_>) -> bool {
+pub(super) fn is_rejected(pass: &Pass<'_>) -> bool {
     let Some(rejection) = &pass.state.rejected else {
         return false;
     };
@@ -215,9 +323,26 @@ fn open(pass: &Pass<'_>) -> Plan {
     let ladder = Ladder::new(&pass.service.step, &pass.service.breakpoint, pass.wanted());
     let rollout = pass.state.rollout.next();
     let mut actions: Vec<Action> = failed_set(pass).map(delete).into_iter().collect();
+    let bypass = bypass(pass, &candidate);
+    let vetting = match bypass {
+        Some(why) => Vetting::Bypass {
+            steps: ladder.unchecked_steps(),
+            why,
+        },
+        None => Vetting::Checks {
+            steps: ladder.checked_steps(),
+            breakpoint: ladder.breakpoint(),
+            known: known(pass),
+        },
+    };
     let state = State {
         rollout,
         open_for: Elapsed::ZERO,
+        rejected: pass.state.rejected.clone().filter(|_| !is_rejected(pass)),
+        order: bypass.map(|why| Order::Bypass {
+            candidate: candidate.clone(),
+            why,
+        }),
         ..pass.state.in_phase(Phase::Opening {
             candidate,
             elapsed: Elapsed::ZERO,
@@ -230,11 +355,37 @@ fn open(pass: &Pass<'_>) -> Plan {
             rollout,
             diff: TemplateDiff::new(pass.accepted(), &pass.original.template),
             replicas: pass.wanted(),
-            steps: ladder.checked_steps(),
-            breakpoint: ladder.breakpoint(),
+            deployment: pass.original.name.clone(),
+            vetting,
         }],
         next: Next::Act(actions),
     }
+}
+
+/// Why X's template is rolled out without checks, if it is.
+fn bypass(pass: &Pass<'_>, candidate: &TemplateHash) -> Option<Bypass> {
+    let order = pass.state.order.as_ref();
+    let ordered = order.and_then(|order| order.bypass_of(candidate));
+    let template = &pass.original.template;
+    ordered.or_else(|| {
+        if pass.service.canary_on == CanaryOn::Containers
+            && template.has_containers_of(pass.accepted())
+        {
+            Some(Bypass::NotContainers)
+        } else if pass.service.known_good == KnownGood::Bypass && known(pass).is_some() {
+            Some(Bypass::KnownGood)
+        } else {
+            None
+        }
+    })
+}
+
+/// The revision in the history that has X's template: it was accepted before.
+fn known(pass: &Pass<'_>) -> Option<u64> {
+    past(pass)
+        .into_iter()
+        .find(|set| set.template == pass.original.template)?
+        .revision
 }
 
 /// A clone of ours that no rollout needs: one that owns nothing came of a request that was answered too late.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Replicas;
 use super::command::Leave;
-use super::observation::Uid;
+use super::observation::{Uid, WallTime};
 use super::template::{RolloutNumber, TemplateHash};
 
 /// The format of [`State`]. A state of another format is not guessed at (case K32).
@@ -42,6 +42,9 @@ pub struct State {
     /// A person has ordered that the service be given back.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub leaving: Option<Leave>,
+    /// When X was last found un-paused, the latest times only, oldest first (case K40).
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub repaused: Vec<WallTime>,
 }
 
 /// Whether a service may move.
@@ -61,6 +64,16 @@ impl Motion {
     }
 }
 
+impl Order {
+    /// Why this template is rolled out without checks, if it is.
+    pub fn bypass_of(&self, template: &TemplateHash) -> Option<Bypass> {
+        match self {
+            Self::Bypass { candidate, why } if candidate == template => Some(*why),
+            Self::Bypass { .. } | Self::Retry { .. } | Self::Rewrite { .. } => None,
+        }
+    }
+}
+
 /// What a person has ordered about a template, beyond what X says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(
@@ -75,6 +88,11 @@ pub enum Order {
         with: Rewrite,
         /// The template that X had when this was ordered: should it have another by now, the order is void.
         instead_of: TemplateHash,
+    },
+    /// This template, which was rejected, is tried again.
+    Retry {
+        /// Which template.
+        candidate: TemplateHash,
     },
     /// This template is rolled out without checks.
     Bypass {
@@ -95,8 +113,8 @@ pub enum Order {
 pub enum Rewrite {
     /// The accepted one with `kubectl.kubernetes.io/restartedAt`, as `kubectl rollout restart` would write it (case K35).
     Restart {
-        /// The time, RFC 3339.
-        at: String,
+        /// When it was ordered.
+        at: WallTime,
     },
     /// That of a ReplicaSet in the stash.
     Undo {
@@ -463,6 +481,7 @@ impl State {
             motion: Motion::Free,
             order: None,
             leaving: None,
+            repaused: Vec::new(),
         }
     }
 

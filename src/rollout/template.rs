@@ -7,8 +7,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+use super::observation::WallTime;
+
 /// The label by which a ReplicaSet tells its pods from those of its siblings. Never part of a template's identity.
 pub const HASH_LABEL: &str = "pod-template-hash";
+
+/// What `kubectl rollout restart` writes on a template.
+const RESTARTED_ANNOTATION: &str = "kubectl.kubernetes.io/restartedAt";
 
 /// A pod template as the API server returned it, unknown fields included, without `pod-template-hash`.
 ///
@@ -57,6 +62,21 @@ impl Template {
             .flatten()
             .filter_map(|container| container.get("image").and_then(Value::as_str))
             .collect()
+    }
+
+    /// The same template as `kubectl rollout restart` would write it at this time: nothing else differs, and every pod is
+    /// replaced (case K35).
+    pub fn restarted(&self, at: WallTime) -> Self {
+        let mut restarted = Value::clone(&self.0);
+        restarted["metadata"]["annotations"][RESTARTED_ANNOTATION] = Value::from(at.to_string());
+        Self(Arc::new(restarted))
+    }
+
+    /// Whether it has the same containers and init containers as another one.
+    pub fn has_containers_of(&self, other: &Self) -> bool {
+        ["/spec/initContainers", "/spec/containers"]
+            .iter()
+            .all(|list| self.0.pointer(list) == other.0.pointer(list))
     }
 
     /// What names this template in the state object.

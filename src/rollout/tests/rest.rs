@@ -50,7 +50,7 @@ fn found_unpaused_it_is_paused_before_anything_else() {
     give(&mut seen, set("orders-2", "orders", V2, 3));
     let plan = decided(&seen, 0);
     assert!(
-        matches!(actions(&plan), [Action::Pause { name, .. }] if name == "orders"),
+        matches!(actions(&plan), [Action::Pause { name, .. }, Action::WriteState { .. }] if name == "orders"),
         "{:?}",
         plan.next
     );
