@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
-use volery::config::{Config, ConfigError, Loaded, Service, ServiceName, display_duration};
+use volery::config::{Bound, Config, ConfigError, Loaded, Service, ServiceName, display_duration};
 
 /// The keys of Volery's own, by the names they have in the file.
 fn own_keys(service: &Service) -> [(&'static str, String); 11] {
@@ -197,6 +197,49 @@ untouched:
 step: 10%
 "#;
     insta::assert_snapshot!(told(text));
+}
+
+/// A file in which every key stands somewhere.
+const EVERY_KEY: &str = r#"prometheus-base-url: http://prometheus.monitoring:9090/
+namespace: workers
+poll-interval: 1s
+max-concurrent-rollouts: 5
+defaults:
+  breakpoint: 50%
+  step: 10%
+  abort: 2m
+  start_delay: 60s
+  max_step_duration: 10m
+  check_success_step_duration: 2m
+  check_max_failures: 4
+  inconclusive_timeout: 5m
+  no_data_grace: 30s
+  success: [{expr: 'up{pod="<<pod>>"} > 0'}]
+  max_restarts: 1
+  ignore_containers: [istio-proxy]
+orders-consumer:
+  namespace: billing
+  deployment: orders
+  on_failure: freeze
+  restore_original: false
+  canary_on: containers
+  max_surge: 0
+  max_unavailable: 25%
+  finish_step: 100%
+  known_good: bypass
+  max_restarts: 0
+  ignore_containers: []
+  ignore_completed: true
+  copy_labels:
+    - team
+    - example.com/tier
+invoices: {}
+"#;
+
+#[test]
+fn a_file_of_every_key_means_what_it_says() {
+    let loaded = Config::parse(Path::new("every.yaml"), EVERY_KEY, &any_expression).unwrap();
+    insta::assert_snapshot!(describe_all(&loaded.into_valid().unwrap()));
 }
 
 /// A valid service but for one key.
@@ -419,6 +462,11 @@ fn assert_consistent(text: &str) {
                     "expressions without a Prometheus"
                 );
                 assert!(!service.check_interval.is_zero());
+                assert!(
+                    service.max_surge != Some(Bound::Zero)
+                        || service.max_unavailable != Some(Bound::Zero),
+                    "nothing could ever move"
+                );
             }
             assert!(
                 loaded.refused.is_empty() || !loaded.is_valid(),
@@ -479,6 +527,15 @@ fn apply(text: &str, at: prop::sample::Index, slip: &Slip) -> String {
     }
 }
 
+/// Texts that are valid before a hand slips.
+fn texts() -> Vec<String> {
+    examples()
+        .into_iter()
+        .map(|file| std::fs::read_to_string(file).unwrap())
+        .chain([EVERY_KEY.to_owned()])
+        .collect()
+}
+
 proptest! {
     #[test]
     fn no_text_at_all_makes_the_loader_panic(text in any::<String>(), near in "([a-c<]{1,3}: ?[&*!\\[{|>-]{0,2}[a-c%0-9]{0,3}\n? {0,3}){0,12}") {
@@ -488,10 +545,10 @@ proptest! {
 
     #[test]
     fn no_slip_of_the_hand_makes_the_loader_panic(
-        file in prop::sample::select(examples()),
+        text in prop::sample::select(texts()),
         slips in prop::collection::vec((any::<prop::sample::Index>(), slip()), 1..4),
     ) {
-        let mut text = std::fs::read_to_string(file).unwrap();
+        let mut text = text;
         for (at, slip) in slips {
             text = apply(&text, at, &slip);
         }
