@@ -17,7 +17,7 @@ pub enum Action {
         /// The template that runs.
         accepted: Template,
         /// Where the service is.
-        state: State,
+        state: Box<State>,
     },
     /// Writes the state, and the accepted template where it changes; refused when the object has changed.
     WriteState {

@@ -334,9 +334,10 @@ fn abort(pass: &Pass<'_>) -> Verdict {
         Stand::Ending => Err(ENDING.to_owned()),
         Stand::Accepted => Err(accepted_already(pass)),
         Stand::Open(candidate) => {
-            let evidence = match &pass.state.phase {
-                Phase::Frozen { failure, .. } => format!("it was frozen ({failure})"),
-                _ => "volery abort".to_owned(),
+            let evidence = if let Phase::Frozen { failure, .. } = &pass.state.phase {
+                format!("it was frozen ({failure})")
+            } else {
+                "volery abort".to_owned()
             };
             let failure = Failure {
                 cause: Cause::Aborted,
@@ -418,21 +419,29 @@ fn unchecked(pass: &Pass<'_>, candidate: &TemplateHash) -> Verdict {
     };
     let message =
         "the remaining checks are skipped; each step still waits until its pods are available";
+    let not_yet_ordered = pass
+        .state
+        .order
+        .as_ref()
+        .and_then(|order| order.bypass_of(candidate))
+        .is_none();
     match &pass.state.phase {
         Phase::Stepping { step, .. } | Phase::Frozen { step, .. } => {
             changed(finishing(step), message.to_owned())
         }
-        Phase::Opening { .. } | Phase::Replacing { .. }
-            if pass
-                .state
-                .order
-                .as_ref()
-                .and_then(|order| order.bypass_of(candidate))
-                .is_none() =>
-        {
+        Phase::Opening { .. } | Phase::Replacing { .. } if not_yet_ordered => {
             changed(ordered(), message.to_owned())
         }
-        _ => Err("no checks are left: the rest follows as its pods become available".to_owned()),
+        Phase::Registering
+        | Phase::AtRest
+        | Phase::Opening { .. }
+        | Phase::Finishing { .. }
+        | Phase::Replacing { .. }
+        | Phase::HandingOver { .. }
+        | Phase::Closing { .. }
+        | Phase::Releasing => {
+            Err("no checks are left: the rest follows as its pods become available".to_owned())
+        }
     }
 }
 
@@ -464,11 +473,10 @@ fn resume(pass: &Pass<'_>) -> Verdict {
             motion: Motion::Free,
             ..pass.state.clone()
         };
-        let message = match pass.state.phase {
-            Phase::Frozen { .. } => {
-                "no longer on hold, still frozen: resume once more to check it again"
-            }
-            _ => "no longer on hold: it goes on where it was",
+        let message = if matches!(pass.state.phase, Phase::Frozen { .. }) {
+            "no longer on hold, still frozen: resume once more to check it again"
+        } else {
+            "no longer on hold: it goes on where it was"
         };
         return changed(state, message.to_owned());
     }

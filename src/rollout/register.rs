@@ -17,7 +17,7 @@ pub(super) fn begin(original: &Deployment, observation: &Observation) -> Plan {
         Status::Registering,
         vec![Action::CreateState {
             accepted: original.template.clone(),
-            state: State::registering(),
+            state: Box::new(State::registering()),
         }],
     ))
 }
