@@ -93,6 +93,9 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for entry in folder.read_dir().unwrap() {
         let path = entry.unwrap().path();
+        if path.ends_with("snapshots") {
+            continue;
+        }
         if path.is_dir() {
             files.extend(sources(&path));
         } else if path.extension().is_some_and(|extension| extension == "rs") {

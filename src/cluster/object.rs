@@ -109,6 +109,7 @@ pub(super) fn deployment(object: &DynamicObject) -> Deployment {
         // The API server's default is one replica.
         replicas: Replicas(number(data, "/spec/replicas").unwrap_or(1)),
         template: template(data, "/spec/template"),
+        labels: meta.labels.clone().unwrap_or_default(),
         rest: DeploymentRest {
             selector: data
                 .pointer("/spec/selector")

@@ -131,9 +131,15 @@ impl Cluster {
                 template,
                 replicas,
                 rest,
+                labels,
             } => {
+                let mut metadata =
+                    self.owned(&clone.name(&original.name), clone.role(), original, None);
+                for (key, value) in labels {
+                    metadata["labels"][key] = json!(value);
+                }
                 let body = json!({
-                    "metadata": self.owned(&clone.name(&original.name), clone.role(), original, None),
+                    "metadata": metadata,
                     "spec": {
                         "paused": true,
                         "replicas": replicas,
@@ -158,6 +164,29 @@ impl Cluster {
                 ];
                 self.patch_json(kind, namespace, &clone.name(&original.name), operations)
                     .await
+            }
+            Action::Sync { clone, uid, rest } => {
+                let operations = vec![
+                    test("/metadata/uid", json!(uid)),
+                    put("/spec/strategy", rest.strategy.clone()),
+                    put("/spec/minReadySeconds", json!(rest.min_ready_seconds)),
+                ];
+                self.patch_json(kind, namespace, &clone.name(&original.name), operations)
+                    .await
+            }
+            Action::Adopt {
+                what: _,
+                name,
+                uid,
+                resource_version,
+            } => {
+                let owner = owner_reference(&owner(original));
+                let operations = vec![
+                    test("/metadata/uid", json!(uid)),
+                    test("/metadata/resourceVersion", json!(resource_version.0)),
+                    put("/metadata/ownerReferences", json!([owner])),
+                ];
+                self.patch_json(kind, namespace, name, operations).await
             }
             Action::DeleteClone { clone, uid } => {
                 self.delete(kind, namespace, &clone.name(&original.name), uid)
@@ -209,14 +238,10 @@ impl Cluster {
 
     /// Metadata of an object that X owns: it goes when X goes, and blocks nothing (design section 3, fact 10).
     fn owned(&self, name: &str, role: &str, original: &Deployment, state: Option<&State>) -> Value {
-        let owner = Owner::Deployment {
-            name: original.name.clone(),
-            uid: original.uid.clone(),
-        };
         let mut metadata = json!({
             "name": name,
             "labels": {ROLE_LABEL: role},
-            "ownerReferences": [owner_reference(&owner)],
+            "ownerReferences": [owner_reference(&owner(original))],
         });
         if let Some(state) = state {
             metadata["annotations"] = json!({STATE_ANNOTATION: encode(state)});
@@ -340,6 +365,13 @@ fn replica_set(
             "template": template,
         },
     })
+}
+
+fn owner(original: &Deployment) -> Owner {
+    Owner::Deployment {
+        name: original.name.clone(),
+        uid: original.uid.clone(),
+    }
 }
 
 fn owner_reference(owner: &Owner) -> Value {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Kind;
 use crate::rollout::Action;
+use crate::rollout::action::Orphan;
 
 /// A verb of Kubernetes' access rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -57,12 +58,21 @@ const WRITES: [(Kind, Verb); 9] = [
 pub(super) fn right_for(action: &Action) -> (Kind, Verb) {
     let right = match action {
         Action::CreateState { .. } => (Kind::PodTemplate, Verb::Create),
-        Action::WriteState { .. } => (Kind::PodTemplate, Verb::Patch),
+        Action::WriteState { .. }
+        | Action::Adopt {
+            what: Orphan::State,
+            ..
+        } => (Kind::PodTemplate, Verb::Patch),
         Action::DeleteState { .. } => (Kind::PodTemplate, Verb::Delete),
         Action::CreateClone { .. } => (Kind::Deployment, Verb::Create),
         Action::Pause { .. }
         | Action::Unpause { .. }
         | Action::Rewrite { .. }
+        | Action::Sync { .. }
+        | Action::Adopt {
+            what: Orphan::Clone,
+            ..
+        }
         | Action::Scale { .. } => (Kind::Deployment, Verb::Patch),
         Action::DeleteClone { .. } => (Kind::Deployment, Verb::Delete),
         Action::CreateReplicaSet { .. } => (Kind::ReplicaSet, Verb::Create),

@@ -3,6 +3,8 @@
 //! Every action carries its precondition, so that one decided on a stale view, or by a deposed daemon, fails instead of
 //! doing harm, and each is safe to repeat after a crash.
 
+use std::collections::BTreeMap;
+
 use super::Replicas;
 use super::command::Answer;
 use super::observation::{DeploymentRest, ResourceVersion, Uid};
@@ -74,6 +76,8 @@ pub enum Action {
         replicas: Replicas,
         /// Selector, strategy and so on, as X has them.
         rest: DeploymentRest,
+        /// The labels that it has from X, by `copy_labels`.
+        labels: BTreeMap<String, String>,
     },
     /// Sets a clone's number.
     Scale {
@@ -92,6 +96,26 @@ pub enum Action {
         clone: CloneRole,
         /// Its life.
         uid: Uid,
+    },
+    /// Gives a clone what X says beside template and number (case K34).
+    Sync {
+        /// Which.
+        clone: CloneRole,
+        /// Its life.
+        uid: Uid,
+        /// X's strategy and so on.
+        rest: DeploymentRest,
+    },
+    /// Makes X the owner of what has lost its owner.
+    Adopt {
+        /// What.
+        what: Orphan,
+        /// Its name.
+        name: String,
+        /// Its life.
+        uid: Uid,
+        /// The version that has no owner.
+        resource_version: ResourceVersion,
     },
     /// Creates an empty ReplicaSet.
     CreateReplicaSet {
@@ -137,6 +161,15 @@ pub enum Action {
         /// The revision it gets.
         to: u64,
     },
+}
+
+/// What can lose its owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Orphan {
+    /// A clone.
+    Clone,
+    /// The state object.
+    State,
 }
 
 /// One of the two clones.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::action::{Action, CloneRole, Owner, replica_set_name, state_name};
+use super::action::{Action, CloneRole, Orphan, Owner, replica_set_name, state_name};
 use super::observation::{
     Deployment, Freshness, Life, Mark, Observation, Observed, ReplicaSet, Role, Rolling,
     StateObject,
@@ -37,7 +37,8 @@ pub fn decide(
             deployment: service.deployment.clone(),
         });
     };
-    if let Some(plan) = stand_back(original, observation) {
+    if let Some(plan) = stand_back(original, observation).or_else(|| take_up(original, observation))
+    {
         return plan;
     }
     let Some(object) = &observation.state else {
@@ -111,15 +112,61 @@ fn stand_back(original: &Deployment, observation: &Observation) -> Option<Plan> 
             name: name.clone(),
         })));
     }
-    if let Some((name, ..)) = ours.iter().find(|(.., owner)| owner.is_none()) {
-        return Some(Plan::wait(Status::Blocked(Blocked::Orphaned {
-            name: name.clone(),
-        })));
-    }
     let of_another_life = ours
         .iter()
-        .any(|(.., owner)| **owner != Some(original.uid.clone()));
+        .any(|(.., owner)| owner.as_ref().is_some_and(|owner| *owner != original.uid));
     of_another_life.then(|| Plan::wait(Status::Going))
+}
+
+/// What has lost its owner, because X was deleted with `--cascade=orphan` and made again, or came back from a backup: it
+/// belongs to the X of its name, if it can (case K44). X is paused first, or it starts pods beside those that run.
+fn take_up(original: &Deployment, observation: &Observation) -> Option<Plan> {
+    let clones = [CloneRole::Primary, CloneRole::Canary]
+        .into_iter()
+        .filter_map(|clone| observation.deployment(clone.into()))
+        .filter(|clone| clone.owner.is_none());
+    let clones: Vec<&Deployment> = clones.collect();
+    let object = observation
+        .state
+        .as_ref()
+        .filter(|object| object.owner.is_none());
+    if clones.is_empty() && object.is_none() {
+        return None;
+    }
+    let fits = |clone: &&Deployment| clone.rest.selector == original.rest.selector;
+    if observation.state.is_none() || !clones.iter().all(fits) {
+        let name = clones.first().map(|clone| clone.name.clone());
+        return Some(Plan::wait(Status::Blocked(Blocked::Orphaned {
+            name: name.unwrap_or_else(|| state_name(&original.name)),
+        })));
+    }
+    let pause = (original.rolling == Rolling::Unpaused).then(|| Action::Pause {
+        name: original.name.clone(),
+        uid: original.uid.clone(),
+        resource_version: None,
+    });
+    let adopt = clones
+        .iter()
+        .map(|clone| Action::Adopt {
+            what: Orphan::Clone,
+            name: clone.name.clone(),
+            uid: clone.uid.clone(),
+            resource_version: clone.resource_version.clone(),
+        })
+        .chain(object.map(|object| Action::Adopt {
+            what: Orphan::State,
+            name: state_name(&original.name),
+            uid: object.uid.clone(),
+            resource_version: object.resource_version.clone(),
+        }));
+    let actions: Vec<Action> = pause.into_iter().chain(adopt).collect();
+    let names = clones
+        .iter()
+        .map(|clone| clone.name.clone())
+        .chain(object.map(|_| state_name(&original.name)))
+        .collect();
+    let plan = Plan::act(Status::Registering, actions).telling(Event::TakenUp { names });
+    Some(observation.live(plan))
 }
 
 /// So many times X is found un-paused...
@@ -339,11 +386,10 @@ impl<'a> Pass<'a> {
     /// What ends an open rollout from outside: the entry is gone, or X asks for another template.
     pub fn interruption(&self, candidate: &TemplateHash) -> Option<Plan> {
         let opening = matches!(self.state.phase, Phase::Opening { .. });
+        let stands_still = self.state.motion == Motion::Held && !opening;
         if self.desired == Desired::Released {
             Some(self.close(Outcome::Released))
-        } else if self.state.motion == Motion::Held && !opening {
-            None
-        } else if self.asks_for(candidate) {
+        } else if stands_still || self.asks_for(candidate) {
             None
         } else if self.original.template == *self.accepted() {
             Some(self.close(Outcome::Cancelled))

@@ -132,6 +132,8 @@ pub struct Deployment {
     pub replicas: Replicas,
     /// `spec.template`.
     pub template: Template,
+    /// `metadata.labels`.
+    pub labels: BTreeMap<String, String>,
     /// The rest of `spec` (selector, strategy, deadlines), for the clones.
     pub rest: DeploymentRest,
     /// `status`.
@@ -170,6 +172,16 @@ pub struct DeploymentRest {
 }
 
 impl DeploymentRest {
+    /// Whether what can change in a Deployment's life is the same as in another one.
+    pub fn agrees_with(&self, other: &Self) -> bool {
+        self.strategy == other.strategy && self.min_ready_seconds == other.min_ready_seconds
+    }
+
+    /// Whether the Deployment would rather run nothing than two versions side by side (case K41).
+    pub fn recreates(&self) -> bool {
+        self.strategy.get("type").and_then(Value::as_str) == Some("Recreate")
+    }
+
     /// How many of `replicas` the Deployment's own strategy lets go missing: Kubernetes rounds a share down, and a
     /// Deployment whose surge and unavailability are both zero may lose one.
     pub fn max_unavailable(&self, replicas: Replicas) -> Replicas {

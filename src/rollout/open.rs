@@ -9,7 +9,7 @@ use super::observation::{Deployment, ReplicaSet, Role};
 use super::plan::{Blocked, Next, Plan, Status};
 use super::replicas::Ladder;
 use super::state::{Cause, Elapsed, Failure, Outcome, Phase, Step};
-use super::template::TemplateHash;
+use super::template::{Template, TemplateHash};
 
 pub(super) fn decide(pass: &Pass<'_>, candidate: &TemplateHash, elapsed: Elapsed) -> Plan {
     if let Some(plan) = pass
@@ -47,12 +47,13 @@ pub(super) fn decide(pass: &Pass<'_>, candidate: &TemplateHash, elapsed: Elapsed
         actions.push(create_primary(pass, set.replicas));
     }
     if canary.is_none() {
-        actions.push(Action::CreateClone {
-            clone: CloneRole::Canary,
-            template: pass.original.template.clone(),
-            replicas: Replicas::ZERO,
-            rest: pass.original.rest.clone(),
-        });
+        let template = pass.original.template.clone();
+        actions.push(create_clone(
+            pass,
+            CloneRole::Canary,
+            template,
+            Replicas::ZERO,
+        ));
     }
     if !actions.is_empty() {
         return Plan::act(Status::Opening, actions);
@@ -137,11 +138,27 @@ fn is_changed(pass: &Pass<'_>, canary: &Deployment, candidate: &TemplateHash) ->
 
 /// Creates the primary with the accepted template.
 pub(super) fn create_primary(pass: &Pass<'_>, replicas: Replicas) -> Action {
+    create_clone(pass, CloneRole::Primary, pass.accepted().clone(), replicas)
+}
+
+/// A clone carries nothing of X by which another tool would claim, prune, pause or patch it: no annotation, and of its
+/// labels only those that the service names (design section 6, case K37).
+fn create_clone(
+    pass: &Pass<'_>,
+    clone: CloneRole,
+    template: Template,
+    replicas: Replicas,
+) -> Action {
+    let copied = |key: &String| {
+        let value = pass.original.labels.get(key)?;
+        Some((key.clone(), value.clone()))
+    };
     Action::CreateClone {
-        clone: CloneRole::Primary,
-        template: pass.accepted().clone(),
+        clone,
+        template,
         replicas,
         rest: pass.original.rest.clone(),
+        labels: pass.service.copy_labels.iter().filter_map(copied).collect(),
     }
 }
 

@@ -188,6 +188,11 @@ pub enum Unsettled {
     NotObserved,
     /// It rolls, or a version before runs.
     Rolling,
+    /// It is paused, and what it says is not what runs: whether that was ever accepted is not known any more (case K09).
+    Paused {
+        /// X's name.
+        deployment: String,
+    },
     /// Not all of its pods are available.
     Unavailable {
         /// How many are.
@@ -258,6 +263,15 @@ pub enum Attention {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Images(pub Vec<String>);
 
+/// What a Deployment's strategy says about two versions at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strategy {
+    /// They may run side by side.
+    Rolling,
+    /// They may not, which no rollout in steps can honour (case K41).
+    Recreate,
+}
+
 /// How a candidate is vetted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Vetting {
@@ -290,6 +304,8 @@ pub enum Event {
         images: Images,
         /// How many older ReplicaSets wait in the stash.
         stashed: usize,
+        /// What X's own strategy says about two versions at once.
+        strategy: Strategy,
     },
     /// A new template was found and a rollout opens.
     Candidate {
@@ -405,6 +421,11 @@ pub enum Event {
         /// The version.
         images: Images,
     },
+    /// What had lost its owner belongs to X again.
+    TakenUp {
+        /// The names.
+        names: Vec<String>,
+    },
     /// What was ordered cannot be done any more.
     OrderVoid {
         /// X's name.
@@ -423,9 +444,13 @@ impl Status {
     /// How much its line wants to be read.
     pub fn attention(&self) -> Attention {
         match self {
-            Self::Rejected { .. } | Self::Frozen { .. } | Self::Held { .. } | Self::Blocked(_) => {
-                Attention::Wanted
+            Self::Unsettled {
+                reason: Unsettled::Paused { .. },
             }
+            | Self::Rejected { .. }
+            | Self::Frozen { .. }
+            | Self::Held { .. }
+            | Self::Blocked(_) => Attention::Wanted,
             Self::Missing { .. }
             | Self::Unsettled { .. }
             | Self::AtRest { .. }
@@ -496,6 +521,11 @@ impl Event {
                 Answered::Done => Attention::Routine,
                 Answered::Refused => Attention::Wanted,
             },
+            Self::Registered {
+                strategy: Strategy::Recreate,
+                ..
+            }
+            | Self::TakenUp { .. } => Attention::Wanted,
             Self::Registered { .. }
             | Self::Rewritten { .. }
             | Self::AcceptedByOrder { .. }
@@ -545,6 +575,11 @@ impl fmt::Display for Unsettled {
                 f.write_str("the Deployment controller has not seen its latest change yet")
             }
             Self::Rolling => f.write_str("it is still rolling, or more than one version runs"),
+            Self::Paused { deployment } => write!(
+                f,
+                "it is paused and does not run what its template says, and nothing tells which version is the accepted \
+                 one; nothing is changed; put the template on it that should run, then kubectl rollout resume deploy/{deployment}"
+            ),
             Self::Unavailable { available, wanted } => {
                 write!(f, "only {available} of {wanted} pods are available")
             }
@@ -580,10 +615,10 @@ impl fmt::Display for Status {
             } => write!(
                 f,
                 "rejected: {} ({}); {deployment} runs {replicas} replicas of {images}, and what was rejected is not tried \
-                 again by itself; next: {}, or volery retry {deployment}; to look: kubectl -n {namespace} get deploy {deployment}",
+                 again by itself; next: {}; to look: kubectl -n {namespace} get deploy {deployment}",
                 Images(rejection.images.clone()),
                 rejection.failure,
-                what_next(rejection.failure.cause),
+                what_next(rejection.failure.cause, deployment),
             ),
             Self::CandidateWaits { images } => {
                 write!(
@@ -682,13 +717,18 @@ impl fmt::Display for Status {
     }
 }
 
-/// What a person does about a version that failed.
-fn what_next(cause: Cause) -> &'static str {
+/// What a person does about a version that was rejected.
+fn what_next(cause: Cause, deployment: &str) -> String {
+    let retry = format!("volery retry {deployment}");
     match cause {
-        Cause::ChecksFailed | Cause::NotAvailable => "deploy a fix, it is rolled out as usual",
-        Cause::MetricsUnavailable => "wait until Prometheus answers",
-        Cause::Aborted => "deploy another version",
-        Cause::CanaryChanged => "exempt the canary from what changes it",
+        Cause::ChecksFailed | Cause::NotAvailable => {
+            format!("deploy a fix, it is rolled out as usual; the same again: {retry}")
+        }
+        Cause::MetricsUnavailable => format!("once Prometheus answers: {retry}"),
+        Cause::Aborted => format!("deploy another version, or {retry}"),
+        Cause::CanaryChanged => {
+            format!("exempt the canary from what changes it, then {retry}")
+        }
     }
 }
 
@@ -706,8 +746,8 @@ impl fmt::Display for Blocked {
             ),
             Self::Orphaned { name } => write!(
                 f,
-                "{name} has lost its owner, so it belonged to an earlier Deployment of this name; nothing is changed; \
-                 delete it, or keep its pods by hand, to have this service registered"
+                "{name} has lost its owner and cannot be taken up again: the state object is gone, or its selector is not \
+                 the Deployment's; nothing is changed; scale it by hand to what should run, or delete it"
             ),
             Self::StateUnreadable { problem } => write!(
                 f,
@@ -748,10 +788,19 @@ impl fmt::Display for Event {
                 replicas,
                 images,
                 stashed,
-            } => write!(
-                f,
-                "registered: {replicas} replicas of {images}, paused, older ReplicaSets kept in the stash: {stashed}; no pod touched"
-            ),
+                strategy,
+            } => {
+                write!(
+                    f,
+                    "registered: {replicas} replicas of {images}, paused, older ReplicaSets kept in the stash: {stashed}; no pod touched"
+                )?;
+                match strategy {
+                    Strategy::Rolling => Ok(()),
+                    Strategy::Recreate => f.write_str(
+                        "; mind: its strategy is Recreate, and a rollout in steps runs two versions side by side",
+                    ),
+                }
+            }
             Self::Candidate {
                 rollout,
                 diff,
@@ -896,6 +945,11 @@ impl fmt::Display for Event {
             Self::AcceptedByOrder { images } => write!(
                 f,
                 "{images} is the accepted version, as ordered and unchecked; it starts when replicas are wanted"
+            ),
+            Self::TakenUp { names } => write!(
+                f,
+                "taken up again: {} had lost the Deployment that owned them; paused, and going on where it was",
+                names.join(", ")
             ),
             Self::OrderVoid { deployment } => write!(
                 f,

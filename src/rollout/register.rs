@@ -4,13 +4,25 @@ use super::Replicas;
 use super::action::{Action, Guard, Owner, state_name};
 use super::decide::{Desired, Pass, images};
 use super::observation::{Deployment, Observation, Observed, ReplicaSet, Rolling};
-use super::plan::{Event, Next, Plan, Status, Unsettled};
+use super::plan::{Event, Next, Plan, Status, Strategy, Unsettled};
 use super::release;
 use super::state::{Phase, State};
 
 /// A service without a state object.
 pub(super) fn begin(original: &Deployment, observation: &Observation) -> Plan {
     if let Err(reason) = settled(original, observation) {
+        let stuck = original.rolling == Rolling::Paused
+            && original.observed == Observed::Yes
+            && !observation
+                .replica_sets_of(&original.uid)
+                .any(|set| !set.is_empty() && set.template == original.template);
+        let reason = if stuck {
+            Unsettled::Paused {
+                deployment: original.name.clone(),
+            }
+        } else {
+            reason
+        };
         return Plan::wait(Status::Unsettled { reason });
     }
     observation.live(Plan::act(
@@ -67,6 +79,11 @@ pub(super) fn go_on(pass: &Pass<'_>) -> Plan {
             replicas: pass.wanted(),
             images: images(pass.accepted()),
             stashed: pass.observation.replica_sets_of(&pass.object.uid).count(),
+            strategy: if original.rest.recreates() {
+                Strategy::Recreate
+            } else {
+                Strategy::Rolling
+            },
         }],
         next: Next::Act(vec![pass.write(registered, None)]),
     })

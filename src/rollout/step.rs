@@ -196,7 +196,28 @@ impl<'a> Stand<'a> {
             .min(Replicas(u32::try_from(ready).unwrap_or(u32::MAX)))
     }
 
+    /// What X says beside template and number holds for the clones at once, and starts no rollout (case K34).
+    fn sync(&self) -> Option<Plan> {
+        let rest = &self.pass.original.rest;
+        let actions: Vec<Action> = [
+            (CloneRole::Primary, self.primary),
+            (CloneRole::Canary, self.canary),
+        ]
+        .into_iter()
+        .filter(|(_, deployment)| !deployment.rest.agrees_with(rest))
+        .map(|(clone, deployment)| Action::Sync {
+            clone,
+            uid: deployment.uid.clone(),
+            rest: rest.clone(),
+        })
+        .collect();
+        (!actions.is_empty()).then(|| Plan::act(self.raising(), actions))
+    }
+
     fn decide(&self) -> Plan {
+        if let Some(plan) = self.sync() {
+            return plan;
+        }
         if self.wanted() == Replicas::ZERO {
             return self.sleep();
         }

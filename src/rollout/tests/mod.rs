@@ -5,10 +5,12 @@ mod close;
 mod command;
 mod handover;
 mod judge;
+mod orphans;
 mod release;
 mod rest;
 mod step;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -61,6 +63,7 @@ pub(super) fn deployment(name: &str, image: &str, replicas: u32) -> Deployment {
         rolling: Rolling::Paused,
         replicas: Replicas(replicas),
         template: template(image),
+        labels: BTreeMap::from([("team".to_owned(), "shop".to_owned())]),
         rest: DeploymentRest {
             selector: json!({"matchLabels": {"app": "orders"}}),
             strategy: json!({"rollingUpdate": {"maxUnavailable": "25%", "maxSurge": "25%"}}),
