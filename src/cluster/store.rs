@@ -11,8 +11,9 @@ use super::{Kind, object};
 use crate::rollout::Observation;
 use crate::rollout::action::{CloneRole, state_name};
 use crate::rollout::observation::{
-    Deployment, Freshness, Life, Pod, ReplicaSet, StateObject, Uid, WallTime,
+    Deployment, Freshness, Life, Mark, Pod, ReplicaSet, StateObject, Uid, WallTime,
 };
+use crate::rollout::state::State;
 
 /// What has been seen.
 #[derive(Default)]
@@ -192,10 +193,18 @@ impl Store {
 
     /// The services that have a state object of ours.
     pub fn registered(&self) -> BTreeSet<Registered> {
+        self.states_where(|_| true)
+    }
+
+    /// The services that have a rollout open.
+    pub fn open(&self) -> BTreeSet<Registered> {
+        self.states_where(|object| object.state.as_ref().is_ok_and(State::is_open))
+    }
+
+    fn states_where(&self, wanted: impl Fn(&StateObject) -> bool) -> BTreeSet<Registered> {
         let shelves = self.lock();
         let ours = shelves.states.objects.iter().filter(|(_, kept)| {
-            kept.value.mark == crate::rollout::observation::Mark::Ours
-                && kept.value.life == Life::Alive
+            kept.value.mark == Mark::Ours && kept.value.life == Life::Alive && wanted(&kept.value)
         });
         ours.filter_map(|((namespace, name), _)| {
             let deployment = name.strip_suffix("-volery")?.to_owned();

@@ -3,6 +3,7 @@
 mod clock;
 mod service;
 mod told;
+mod turns;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,10 +19,11 @@ use crate::analysis::{Metrics, Query};
 use crate::chain::chain;
 use crate::cluster::{Cluster, Kind, Registered};
 use crate::config::{Config, Loaded, Service, display_duration};
-use crate::rollout::Desired;
+use crate::rollout::{Desired, Turn};
 use crate::telemetry::health::Health;
 use crate::telemetry::log::Clock;
 use service::ServiceTask;
+use turns::Turns;
 
 /// Whether the daemon goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +103,10 @@ pub async fn run(loaded: &Loaded, ground: Ground) -> Result<(), DaemonError> {
             ));
         }
     }
+    let turns = Arc::new(Turns::new(
+        config.max_concurrent_rollouts,
+        cluster.store().clone(),
+    ));
     let mut services = JoinSet::new();
     let mut ending = lifetime.clone();
     let work = async {
@@ -114,8 +120,9 @@ pub async fn run(loaded: &Loaded, ground: Ground) -> Result<(), DaemonError> {
             let judging = (metrics.clone(), queries);
             let task = ServiceTask::new(
                 service.clone(),
-                Desired::Managed,
+                Desired::Managed(Turn::Unasked),
                 cluster.clone(),
+                turns.clone(),
                 judging,
                 config.poll_interval,
                 lifetime.clone(),
@@ -148,6 +155,7 @@ pub async fn run(loaded: &Loaded, ground: Ground) -> Result<(), DaemonError> {
                 service,
                 Desired::Released,
                 cluster.clone(),
+                turns.clone(),
                 judging,
                 interval,
                 lifetime.clone(),

@@ -10,10 +10,12 @@ use tracing::debug;
 use super::Lifetime;
 use super::clock::{self, Sight, Stopwatch};
 use super::told::{Standing, Told};
+use super::turns::Turns;
 use crate::analysis::{CheckReport, Checker, Finding, Metrics, PodName, Query};
-use crate::cluster::{Cluster, ClusterError};
+use crate::cluster::{Cluster, ClusterError, Registered};
 use crate::config::{Service, display_duration};
-use crate::rollout::{Action, Desired, Next, Observation, Plan, decide, judge};
+use crate::rollout::state::State;
+use crate::rollout::{Action, Desired, Next, Observation, Plan, Status, decide, judge};
 
 /// The pause after a first failed request; it doubles with each further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -26,6 +28,7 @@ pub(super) struct ServiceTask {
     service: Service,
     desired: Desired,
     cluster: Cluster,
+    turns: Arc<Turns>,
     metrics: Arc<dyn Metrics>,
     queries: Vec<Query>,
     poll_interval: Duration,
@@ -54,6 +57,7 @@ impl ServiceTask {
         service: Service,
         desired: Desired,
         cluster: Cluster,
+        turns: Arc<Turns>,
         judging: (Arc<dyn Metrics>, Vec<Query>),
         poll_interval: Duration,
         lifetime: watch::Receiver<Lifetime>,
@@ -67,6 +71,7 @@ impl ServiceTask {
             service,
             desired,
             cluster,
+            turns,
             metrics,
             queries,
             poll_interval,
@@ -201,9 +206,35 @@ impl ServiceTask {
             Sight::Clear
         };
         let since = self.stopwatch.since(observation, sight, moment);
-        match report {
+        let plan = match report {
             Some(report) => judge(&self.service, self.desired, observation, since, report),
             None => decide(&self.service, self.desired, observation, since),
+        };
+        self.keep_turn(observation, &plan);
+        let Status::Queued { urgency, .. } = plan.status else {
+            return plan;
+        };
+        let turn = self.turns.ask(&self.me(), urgency, &self.changed);
+        decide(&self.service, Desired::Managed(turn), observation, since)
+    }
+
+    /// A turn lasts until there is nothing to do at rest: a version that supersedes another does not wait anew.
+    fn keep_turn(&self, observation: &Observation, plan: &Plan) {
+        let state = observation.state.as_ref();
+        let is_open = state.is_some_and(|object| object.state.as_ref().is_ok_and(State::is_open));
+        if is_open {
+            self.turns.take(&self.me());
+        } else if matches!(plan.next, Next::Wait(_) | Next::Done)
+            && !matches!(plan.status, Status::Queued { .. })
+        {
+            self.turns.give_up(&self.me());
+        }
+    }
+
+    fn me(&self) -> Registered {
+        Registered {
+            namespace: self.service.namespace.clone(),
+            deployment: self.service.deployment.clone(),
         }
     }
 

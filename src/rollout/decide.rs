@@ -16,10 +16,36 @@ use crate::config::Service;
 /// What the configuration wants of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Desired {
-    /// It is registered.
-    Managed,
+    /// It is registered, and may open a rollout when it is its turn.
+    Managed(Turn),
     /// It has left the configuration.
     Released,
+}
+
+/// Whether a service may open a rollout now (`max-concurrent-rollouts`). What is open goes on without asking, and a
+/// rollback never waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// It may.
+    Taken,
+    /// It has not asked yet.
+    Unasked,
+    /// It waits.
+    Waits {
+        /// So many go first.
+        ahead: usize,
+        /// So many rollouts are open.
+        open: usize,
+    },
+}
+
+/// How much the opening of a rollout is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Urgency {
+    /// It follows a version that failed, or a person has ordered it: it goes first.
+    Fix,
+    /// Any other.
+    Ordinary,
 }
 
 /// Decides what to do about one service.
@@ -46,7 +72,7 @@ pub fn decide(
             return observation.live(Plan::wait(Status::Blocked(Blocked::StateLost)));
         }
         return match desired {
-            Desired::Managed => register::begin(original, observation),
+            Desired::Managed(_) => register::begin(original, observation),
             Desired::Released => Plan {
                 status: Status::Released,
                 events: Vec::new(),

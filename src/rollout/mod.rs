@@ -45,7 +45,7 @@ mod tests;
 
 pub use action::Action;
 pub use command::Command;
-pub use decide::{Desired, decide};
+pub use decide::{Desired, Turn, Urgency, decide};
 pub use diff::TemplateDiff;
 pub use judge::judge;
 pub use observation::Observation;

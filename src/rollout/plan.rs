@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::Replicas;
 use super::action::Action;
 use super::command::{Answer, Answered};
+use super::decide::{Turn, Urgency};
 use super::diff::TemplateDiff;
 use super::observation::Role;
 use super::replicas::Counts;
@@ -81,6 +82,15 @@ pub enum Status {
     CandidateWaits {
         /// The candidate.
         images: Images,
+    },
+    /// Other rollouts go first (`max-concurrent-rollouts`).
+    Queued {
+        /// The candidate.
+        images: Images,
+        /// Its place.
+        turn: Turn,
+        /// How much it is wanted.
+        urgency: Urgency,
     },
     /// The clones are being made and the accepted pods handed over.
     Opening,
@@ -455,6 +465,7 @@ impl Status {
             | Self::Unsettled { .. }
             | Self::AtRest { .. }
             | Self::CandidateWaits { .. }
+            | Self::Queued { .. }
             | Self::Raising { .. }
             | Self::WarmingUp { .. }
             | Self::Checking { .. }
@@ -491,6 +502,8 @@ impl Status {
                     rejection: before, ..
                 },
             ) => rejection == before,
+            // Nor is its place in the queue, each time that changes.
+            (Self::Queued { images, .. }, Self::Queued { images: before, .. }) => images == before,
             (_, _) => false,
         };
         self == told || same_but_replicas || (starting(self) && starting(told))
@@ -625,6 +638,16 @@ impl fmt::Display for Status {
                     f,
                     "waiting: {images} is rolled out when replicas are wanted again (now 0)"
                 )
+            }
+            Self::Queued { images, turn, .. } => {
+                write!(f, "waiting for its turn: {images} is rolled out")?;
+                match turn {
+                    Turn::Waits { ahead, open } => write!(
+                        f,
+                        " after {ahead} others; {open} rollouts are open, as many as max-concurrent-rollouts allows"
+                    ),
+                    Turn::Unasked | Turn::Taken => f.write_str(" next"),
+                }
             }
             Self::Opening => {
                 f.write_str("opening: handing the running pods over to the primary; none restarts")

@@ -28,7 +28,7 @@ pub(super) fn go_on(pass: &Pass<'_>) -> Plan {
     let original = pass.original;
     // The entry came back, or a new template did, which un-pausing would roll out unchecked (case K06).
     let paused = original.rolling == Rolling::Paused;
-    if paused && (pass.desired == Desired::Managed || !may_roll(pass)) {
+    if paused && (pass.desired != Desired::Released || !may_roll(pass)) {
         return Plan::act(Status::Releasing, vec![pass.enter(Phase::AtRest)]);
     }
     if original.observed == Observed::NotYet {

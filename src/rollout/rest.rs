@@ -3,7 +3,7 @@
 use super::Replicas;
 use super::action::{Action, CloneRole};
 use super::command::past;
-use super::decide::{Desired, Pass, delete, images};
+use super::decide::{Desired, Pass, Turn, Urgency, delete, images};
 use super::diff::TemplateDiff;
 use super::observation::{Deployment, Life, Observed, ReplicaSet, Rolling};
 use super::plan::{Blocked, Event, Next, Plan, Status, Vetting};
@@ -69,9 +69,24 @@ pub(super) fn decide(pass: &Pass<'_>) -> Plan {
     {
         return Plan::wait(status);
     }
-    match pass.fight() {
-        Some(longer) => Plan::wait_for(status, longer),
-        None => open(pass),
+    if let Some(longer) = pass.fight() {
+        return Plan::wait_for(status, longer);
+    }
+    match pass.desired {
+        Desired::Managed(turn @ (Turn::Unasked | Turn::Waits { .. })) => {
+            let rejected = pass.state.rejected.is_some();
+            let urgency = if rejected || pass.state.order.is_some() {
+                Urgency::Fix
+            } else {
+                Urgency::Ordinary
+            };
+            Plan::wait(Status::Queued {
+                images: images(&original.template),
+                turn,
+                urgency,
+            })
+        }
+        Desired::Managed(Turn::Taken) | Desired::Released => open(pass),
     }
 }
 

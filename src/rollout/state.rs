@@ -522,6 +522,14 @@ impl State {
         state
     }
 
+    /// Whether a rollout is open: X owns none of its pods, or will not in a moment.
+    pub fn is_open(&self) -> bool {
+        !matches!(
+            self.phase,
+            Phase::Registering | Phase::AtRest | Phase::Releasing
+        )
+    }
+
     /// The same state in another phase.
     pub fn in_phase(&self, phase: Phase) -> Self {
         Self {

@@ -39,7 +39,13 @@ fn no_data() -> Finding {
 fn follows(seen: &Observation, since: u64, findings: Vec<Finding>) -> String {
     let report = CheckReport { findings };
     let time = Duration::from_secs(since);
-    let plan = judge(&service(), Desired::Managed, seen, time, &report);
+    let plan = judge(
+        &service(),
+        Desired::Managed(Turn::Taken),
+        seen,
+        time,
+        &report,
+    );
     match &written(&plan).phase {
         Phase::Stepping { step, .. } if step.number == 1 => format!(
             "goes on, {} passed, {} failed",
@@ -153,7 +159,7 @@ fn a_canary_that_falls_short_has_abort_from_the_check_that_found_it() {
     let verdict = |seen: &Observation, since: u64| {
         judge(
             &slow,
-            Desired::Managed,
+            Desired::Managed(Turn::Taken),
             seen,
             Duration::from_secs(since),
             &report,
@@ -178,7 +184,7 @@ fn doubt_ends_a_rollout_only_when_it_lasts() {
     let judged = |seen: &Observation, since: u64| {
         judge(
             &service(),
-            Desired::Managed,
+            Desired::Managed(Turn::Taken),
             seen,
             Duration::from_secs(since),
             &report,
@@ -213,7 +219,7 @@ fn each_pod_has_its_own_grace_without_data() {
         };
         written(&judge(
             &slow,
-            Desired::Managed,
+            Desired::Managed(Turn::Taken),
             seen,
             Duration::from_secs(since),
             &report,
@@ -282,7 +288,7 @@ fn what_was_held_against_a_pod_is_not_held_against_it_in_the_next_step() {
     let judged = |seen: &Observation, since: u64| {
         judge(
             &patient,
-            Desired::Managed,
+            Desired::Managed(Turn::Taken),
             seen,
             Duration::from_secs(since),
             &report,

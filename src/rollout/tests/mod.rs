@@ -23,7 +23,7 @@ use super::observation::{
 };
 use super::state::{Cause, Elapsed, Failure, Phase, Rejection, Stage, State, Step};
 use super::template::{Template, TemplateHash};
-use super::{Action, Desired, Next, Plan, Replicas, decide};
+use super::{Action, Desired, Next, Plan, Replicas, Turn, decide};
 use crate::config::{Config, Service};
 
 pub(super) const V1: &str = "orders:v1";
@@ -205,7 +205,7 @@ pub(super) fn state(seen: &mut Observation) -> &mut State {
 pub(super) fn decided(seen: &Observation, since: u64) -> Plan {
     decide(
         &service(),
-        Desired::Managed,
+        Desired::Managed(Turn::Taken),
         seen,
         Duration::from_secs(since),
     )

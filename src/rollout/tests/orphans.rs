@@ -127,7 +127,7 @@ fn clones_carry_the_labels_that_the_service_names_and_no_others() {
     };
     let mut service = service();
     let labels = |service: &Service, seen: &Observation| -> Vec<String> {
-        let plan = decide(service, Desired::Managed, seen, Duration::ZERO);
+        let plan = decide(service, Desired::Managed(Turn::Taken), seen, Duration::ZERO);
         let labels = actions(&plan).iter().filter_map(|action| match action {
             Action::CreateClone { labels, .. } => Some(labels),
             _ => None,
