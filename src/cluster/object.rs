@@ -144,6 +144,7 @@ pub(super) fn replica_set(object: &DynamicObject) -> Option<ReplicaSet> {
         replicas: Replicas(number(data, "/spec/replicas").unwrap_or(1)),
         template: template(data, "/spec/template"),
         existing: replicas(data, "/status/replicas"),
+        terminating: replicas(data, "/status/terminatingReplicas"),
         available: replicas(data, "/status/availableReplicas"),
         observed: observed(meta, data),
         revision: annotations

@@ -8,7 +8,7 @@ use super::handover::{Handover, await_recognition, hand_over, scale};
 use super::observation::{Deployment, Life, ReplicaSet, Role};
 use super::plan::{Event, Next, Plan, Status};
 use super::register::stash;
-use super::replicas::Ladder;
+use super::replicas::{Haste, Retreat, Side, Sides, retreat};
 use super::state::{Elapsed, Outcome, Phase, State};
 
 pub(super) fn decide(pass: &Pass<'_>, outcome: &Outcome, elapsed: Elapsed) -> Plan {
@@ -22,25 +22,10 @@ pub(super) fn decide(pass: &Pass<'_>, outcome: &Outcome, elapsed: Elapsed) -> Pl
     let primary_runs = pass
         .deployment(Role::Primary)
         .filter(|primary| set.is_some_and(|set| set.owner == primary.uid));
-    if *outcome != Outcome::Promoted {
-        let mut actions = Vec::new();
-        if let Some(canary) = pass
-            .deployment(Role::Canary)
-            .filter(|canary| canary.replicas != Replicas::ZERO)
-        {
-            actions.push(scale(CloneRole::Canary, canary, Replicas::ZERO));
-        }
-        if let Some(primary) = primary_runs.filter(|primary| primary.replicas != pass.wanted()) {
-            let number = restored(pass, outcome, primary);
-            if number != primary.replicas {
-                actions.push(scale(CloneRole::Primary, primary, number));
-            } else if actions.is_empty() {
-                return Plan::wait(status);
-            }
-        }
-        if !actions.is_empty() {
-            return Plan::act(status, actions);
-        }
+    if *outcome != Outcome::Promoted
+        && let Some(plan) = take_back(pass, outcome, elapsed, primary_runs, &status)
+    {
+        return plan;
     }
     if primary_runs.is_some()
         && let Some(plan) = pass.clear_original(status.clone())
@@ -58,21 +43,76 @@ pub(super) fn decide(pass: &Pass<'_>, outcome: &Outcome, elapsed: Elapsed) -> Pl
     }
 }
 
-/// The primary's next number on its way back to R. After a failure all at once: a bad consumer harms data (case K04).
-/// Where nothing failed, as the canary's pods go: the envelope holds (promise 3).
-fn restored(pass: &Pass<'_>, outcome: &Outcome, primary: &Deployment) -> Replicas {
-    let wanted = pass.wanted();
-    if *outcome == Outcome::RolledBack || primary.replicas >= wanted {
-        return wanted;
+/// Brings the numbers back: the primary to R, the canary to 0. After a failure all at once: a bad consumer harms data
+/// (case K04). Where nothing failed, by turns: the envelope holds (promise 3).
+fn take_back(
+    pass: &Pass<'_>,
+    outcome: &Outcome,
+    elapsed: Elapsed,
+    primary: Option<&Deployment>,
+    status: &Status,
+) -> Option<Plan> {
+    let canary = pass.deployment(Role::Canary);
+    let Some(primary) = primary else {
+        // X has the accepted version's pods back and keeps their number itself.
+        let canary = canary.filter(|canary| canary.replicas != Replicas::ZERO)?;
+        let action = scale(CloneRole::Canary, canary, Replicas::ZERO);
+        return Some(Plan::act(status.clone(), vec![action]));
+    };
+    let sides = Sides {
+        canary: canary.map_or(Side::NONE, |canary| pass.side(canary)),
+        primary: pass.side(primary),
+    };
+    let now = sides.numbers();
+    let step = |haste: Haste| retreat(&pass.envelope(), pass.wanted(), haste, &sides);
+    let abort = pass.service.abort;
+    let gradual = *outcome != Outcome::RolledBack;
+    let next = match step(if gradual {
+        Haste::InStep
+    } else {
+        Haste::AtOnce
+    }) {
+        // What cannot be had is not waited for: X asks for the accepted version, not for the canary.
+        Retreat::AwaitPrimary if elapsed.duration() >= abort => step(Haste::AtOnce),
+        next @ (Retreat::Write(_) | Retreat::AwaitPrimary | Retreat::AwaitRoom | Retreat::Done) => {
+            next
+        }
+    };
+    match next {
+        Retreat::Write(next) => {
+            let mut actions = Vec::new();
+            if gradual && next.primary > now.primary && now.canary > Replicas::ZERO {
+                // Pods that are asked for later than others have their own time.
+                actions.push(pass.enter(Phase::Closing {
+                    outcome: outcome.clone(),
+                    elapsed: Elapsed::ZERO,
+                }));
+            }
+            if let Some(canary) = canary.filter(|_| next.canary != now.canary) {
+                actions.push(scale(CloneRole::Canary, canary, next.canary));
+            }
+            if next.primary != now.primary {
+                actions.push(scale(CloneRole::Primary, primary, next.primary));
+            }
+            Some(Plan::act(status.clone(), actions))
+        }
+        Retreat::AwaitPrimary => Some(Plan::wait_for(status.clone(), abort - elapsed.duration())),
+        Retreat::AwaitRoom => Some(Plan::wait(Status::TakingBack {
+            outcome: outcome.clone(),
+            going: there(pass, canary),
+            most: pass.envelope().most(pass.wanted()),
+        })),
+        Retreat::Done => None,
     }
-    let ladder = Ladder::new(&pass.service.step, &pass.service.breakpoint, wanted);
-    let most = Replicas(wanted.0.saturating_add(ladder.step().0));
-    let canary = pass
-        .deployment(Role::Canary)
-        .map_or(Replicas::ZERO, |canary| pass.alive(canary));
-    wanted
-        .min(most.saturating_sub(canary))
-        .max(primary.replicas)
+}
+
+/// How many pods a clone has, terminating ones included.
+fn there(pass: &Pass<'_>, clone: Option<&Deployment>) -> Replicas {
+    let pods = clone.map_or(0, |clone| {
+        let pods = pass.observation.pods_of(&clone.uid);
+        pods.filter(|pod| pod.is_there()).count()
+    });
+    Replicas(u32::try_from(pods).unwrap_or(u32::MAX))
 }
 
 /// X has what it should have, or, where nothing is left of the accepted version, gets it at rest.

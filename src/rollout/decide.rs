@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use super::action::{Action, CloneRole, Orphan, Owner, replica_set_name, state_name};
 use super::observation::{
-    Deployment, Freshness, Life, Mark, Observation, Observed, ReplicaSet, Role, Rolling,
+    Deployment, Freshness, Life, Mark, Observation, Observed, Ready, ReplicaSet, Role, Rolling,
     StateObject,
 };
 use super::plan::{Blocked, Event, Images, Next, Plan, Status};
+use super::replicas::{Envelope, Ladder, Side};
 use super::state::{Elapsed, Failure, Motion, Order, Outcome, Phase, Rejection, Rewrite, State};
 use super::template::{Template, TemplateHash};
 use super::{Replicas, close, command, freeze, open, promote, register, release, rest, step};
@@ -276,6 +277,16 @@ impl<'a> Pass<'a> {
         self.original.replicas
     }
 
+    /// The steps for R.
+    pub fn ladder(&self) -> Ladder {
+        Ladder::of(self.service, self.wanted())
+    }
+
+    /// How far the clones' pods may stray from R.
+    pub fn envelope(&self) -> Envelope {
+        Envelope::of(self.service, &self.ladder())
+    }
+
     pub fn accepted(&self) -> &'a Template {
         &self.object.accepted
     }
@@ -495,7 +506,7 @@ impl<'a> Pass<'a> {
     pub fn alive(&self, clone: &Deployment) -> Replicas {
         let mut sets = self.observation.replica_sets_of(&clone.uid);
         if clone.observed == Observed::NotYet || sets.any(|set| set.observed == Observed::NotYet) {
-            return Replicas(u32::MAX);
+            return Side::UNKNOWN;
         }
         let pods = self
             .observation
@@ -508,6 +519,30 @@ impl<'a> Pass<'a> {
             .map(|set| set.existing.0)
             .sum();
         Replicas(u32::try_from(pods).unwrap_or(u32::MAX).max(existing))
+    }
+
+    /// A clone in numbers. Each is taken from the more cautious of two witnesses.
+    pub fn side(&self, clone: &Deployment) -> Side {
+        let count = |number: usize| Replicas(u32::try_from(number).unwrap_or(u32::MAX));
+        let sum = |of: fn(&ReplicaSet) -> Replicas| {
+            self.observation
+                .replica_sets
+                .iter()
+                .filter(|set| set.owner == clone.uid)
+                .map(of)
+                .fold(Replicas::ZERO, Replicas::saturating_add)
+        };
+        let pods = || self.observation.pods_of(&clone.uid);
+        let going = pods().filter(|pod| pod.life == Life::Deleting).count();
+        let ready = pods()
+            .filter(|pod| pod.is_alive() && pod.ready == Ready::Yes)
+            .count();
+        Side {
+            number: clone.replicas,
+            alive: self.alive(clone),
+            going: count(going).max(sum(|set| set.terminating)),
+            available: count(ready).min(sum(|set| set.available)),
+        }
     }
 
     /// The ReplicaSet of the accepted version, wherever it is: the one that the state names, whatever was done to its

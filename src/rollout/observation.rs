@@ -249,6 +249,8 @@ pub struct ReplicaSet {
     pub template: Template,
     /// `status.replicas`: pods that exist and are not terminating.
     pub existing: Replicas,
+    /// `status.terminatingReplicas`: pods that are terminating; 0 where Kubernetes does not say (before 1.35).
+    pub terminating: Replicas,
     /// `status.availableReplicas`.
     pub available: Replicas,
     /// Whether `status` speaks of the present `spec`.

@@ -7,7 +7,6 @@ use super::decide::Pass;
 use super::handover::{Handover, RECOGNITION, await_recognition, hand_over, scale};
 use super::observation::{Deployment, ReplicaSet, Role};
 use super::plan::{Blocked, Next, Plan, Status};
-use super::replicas::Ladder;
 use super::state::{Cause, Elapsed, Failure, Outcome, Phase, Step};
 use super::template::{Template, TemplateHash};
 
@@ -114,7 +113,7 @@ pub(super) fn decide(pass: &Pass<'_>, candidate: &TemplateHash, elapsed: Elapsed
         };
         return await_recognition(Status::Opening, by, elapsed);
     }
-    let ladder = Ladder::new(&pass.service.step, &pass.service.breakpoint, pass.wanted());
+    let ladder = pass.ladder();
     let candidate = candidate.clone();
     let order = pass.state.order.as_ref();
     let phase = match order.and_then(|order| order.bypass_of(&candidate)) {

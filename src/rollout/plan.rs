@@ -103,6 +103,17 @@ pub enum Status {
         /// How long the canary's pods may take.
         abort: Duration,
     },
+    /// A step waits for pods to end before its canary gets more.
+    MakingRoom {
+        /// Where the rollout is.
+        at: Position,
+        /// The numbers wanted.
+        counts: Counts,
+        /// How many pods have to end.
+        going: Replicas,
+        /// How many may be there at most.
+        most: Replicas,
+    },
     /// A step waits for the primary's removed pods to end.
     Settling {
         /// Where the rollout is.
@@ -162,6 +173,15 @@ pub enum Status {
     },
     /// The candidate's pods are being handed over to X.
     HandingOver,
+    /// The rollout is being taken back, and pods have to end before more of the accepted version start.
+    TakingBack {
+        /// How it ended.
+        outcome: Outcome,
+        /// How many canary pods there still are.
+        going: Replicas,
+        /// How many pods may be there at most.
+        most: Replicas,
+    },
     /// The rollout is being closed.
     Closing {
         /// How it ended.
@@ -475,8 +495,10 @@ impl Status {
             | Self::Registering
             | Self::Opening
             | Self::Replacing { .. }
+            | Self::MakingRoom { .. }
             | Self::Settling { .. }
             | Self::HandingOver
+            | Self::TakingBack { .. }
             | Self::Closing { .. }
             | Self::Obeying
             | Self::Releasing => Attention::Passing,
@@ -504,6 +526,21 @@ impl Status {
             ) => rejection == before,
             // Nor is its place in the queue, each time that changes.
             (Self::Queued { images, .. }, Self::Queued { images: before, .. }) => images == before,
+            // Of pods that end one after the other one line says enough.
+            (
+                Self::MakingRoom { at, counts, .. },
+                Self::MakingRoom {
+                    at: place,
+                    counts: goal,
+                    ..
+                },
+            ) => (at, counts) == (place, goal),
+            (
+                Self::TakingBack { outcome, .. },
+                Self::TakingBack {
+                    outcome: before, ..
+                },
+            ) => outcome == before,
             (_, _) => false,
         };
         self == told || same_but_replicas || (starting(self) && starting(told))
@@ -659,6 +696,20 @@ impl fmt::Display for Status {
                 counts.primary,
                 display_duration(*abort)
             ),
+            Self::MakingRoom {
+                at,
+                counts,
+                going,
+                most,
+            } => {
+                let plural = if *going == Replicas(1) { "" } else { "s" };
+                write!(
+                    f,
+                    "{at}: to canary {}, primary {}; {going} pod{plural} of the primary must end first, there may be {most} at most; \
+                     however long that takes, no time counts",
+                    counts.canary, counts.primary
+                )
+            }
             Self::Settling { at, counts } => write!(
                 f,
                 "{at}: canary {0}/{0} available, primary {1}, waiting for the primary's removed pods to end",
@@ -719,6 +770,18 @@ impl fmt::Display for Status {
             }
             Self::HandingOver => {
                 f.write_str("promoting: handing the new version's pods over; none restarts")
+            }
+            Self::TakingBack {
+                outcome,
+                going,
+                most,
+            } => {
+                let plural = if *going == Replicas(1) { "" } else { "s" };
+                write!(
+                    f,
+                    "{}: {going} canary pod{plural} must end before more of the accepted version start, there may be {most} at most",
+                    if *outcome == Outcome::RolledBack { "rolling back" } else { "closing" }
+                )
             }
             Self::Closing { outcome } => match outcome {
                 Outcome::Promoted => f.write_str("promoted: removing the clones"),

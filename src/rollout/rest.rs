@@ -9,7 +9,6 @@ use super::observation::{Deployment, Life, Observed, ReplicaSet, Rolling};
 use super::plan::{Blocked, Event, Next, Plan, Status, Vetting};
 use super::register::stash;
 use super::release;
-use super::replicas::Ladder;
 use super::state::{Bypass, Elapsed, Motion, Order, Phase, Rewrite, State};
 use super::template::{Template, TemplateHash};
 use crate::config::{CanaryOn, KnownGood};
@@ -335,7 +334,7 @@ fn open(pass: &Pass<'_>) -> Plan {
         return remove_left(pass, clone, deployment);
     }
     let candidate = pass.original.template.hash();
-    let ladder = Ladder::new(&pass.service.step, &pass.service.breakpoint, pass.wanted());
+    let ladder = pass.ladder();
     let rollout = pass.state.rollout.next();
     let mut actions: Vec<Action> = failed_set(pass).map(delete).into_iter().collect();
     let bypass = bypass(pass, &candidate);

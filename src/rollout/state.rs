@@ -322,6 +322,9 @@ pub enum Stage {
         /// How long this has lasted.
         elapsed: Elapsed,
     },
+    /// The primary's pods must end before the canary gets its next ones (`max_surge`): however long that takes, it does not
+    /// count against `abort` (case K31).
+    MakingRoom,
     /// Waiting until the primary's removed pods no longer exist (case K18); does not count against `abort` (case K31).
     Settling,
     /// `start_delay`.
@@ -501,7 +504,7 @@ impl State {
                 elapsed.add(since);
             }
             Phase::Stepping { step, .. } | Phase::Finishing { step, .. } => match &mut step.stage {
-                Stage::Sleeping | Stage::Settling => {}
+                Stage::Sleeping | Stage::MakingRoom | Stage::Settling => {}
                 Stage::Raising { elapsed } | Stage::WarmingUp { elapsed } => elapsed.add(since),
                 Stage::Checking => {
                     step.checks.elapsed.add(since);

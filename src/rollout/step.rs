@@ -9,7 +9,7 @@ use super::handover::scale;
 use super::observation::{Deployment, Life, Observed, Pod, Ready, ReplicaSet, Role};
 use super::open::create_primary;
 use super::plan::{Event, Next, Plan, Position, Status};
-use super::replicas::{Balance, Counts, Ladder, balance};
+use super::replicas::{Balance, Counting, Counts, Envelope, Ladder, Side, Sides, balance};
 use super::state::{Cause, Checks, Elapsed, Failure, Outcome, Phase, Stage, Step};
 use super::template::TemplateHash;
 use crate::config::display_duration;
@@ -30,6 +30,7 @@ pub(super) struct Stand<'a> {
     pub step: &'a Step,
     pub kind: Kind,
     pub ladder: Ladder,
+    pub envelope: Envelope,
     pub primary: &'a Deployment,
     pub canary: &'a Deployment,
     /// The candidate's ReplicaSet.
@@ -50,7 +51,7 @@ pub(super) fn stand<'a>(
     step: &'a Step,
     kind: Kind,
 ) -> Result<Stand<'a>, Box<Plan>> {
-    let ladder = Ladder::new(&pass.service.step, &pass.service.breakpoint, pass.wanted());
+    let ladder = pass.ladder();
     let at = position(pass, step, kind);
     let numbers = Counts {
         canary: step.canary,
@@ -121,6 +122,7 @@ pub(super) fn stand<'a>(
         step,
         kind,
         ladder,
+        envelope: Envelope::of(pass.service, &ladder),
         primary,
         canary,
         set,
@@ -144,7 +146,7 @@ fn position(pass: &Pass<'_>, step: &Step, kind: Kind) -> Position {
         Replicas::ZERO => step.wanted,
         wanted => wanted,
     };
-    let ladder = Ladder::new(&pass.service.step, &pass.service.breakpoint, wanted);
+    let ladder = Ladder::of(pass.service, wanted);
     match kind {
         Kind::Checked => Position::Checked {
             number: step.number,
@@ -232,26 +234,76 @@ impl<'a> Stand<'a> {
         if self.wanted() < self.step.wanted {
             return self.shrink();
         }
-        let now = Counts {
-            canary: self.canary.replicas,
-            primary: self.primary.replicas,
-        };
-        match balance(
-            self.wanted(),
-            self.target(),
-            self.ladder.step(),
-            now,
-            self.available(),
-        ) {
-            Balance::Write(next) => self.write_numbers(now, next),
-            Balance::AwaitCanary => match self.step.stage {
-                Stage::Raising { elapsed } => self.await_canary(elapsed),
-                Stage::Sleeping | Stage::Settling | Stage::WarmingUp { .. } | Stage::Checking => {
-                    self.go_on()
-                }
-            },
+        let sides = self.sides();
+        match balance(&self.envelope, self.wanted(), self.target(), &sides) {
+            Balance::Write(next) => self.write_numbers(&sides, next),
+            Balance::AwaitCanary => self.without_canary(&sides),
+            Balance::AwaitRoom => self.without_room(&sides),
             Balance::Reached => self.go_on(),
         }
+    }
+
+    fn sides(&self) -> Sides {
+        Sides {
+            canary: Side {
+                available: self.available(),
+                ..self.pass.side(self.canary)
+            },
+            primary: self.pass.side(self.primary),
+        }
+    }
+
+    /// Canary pods are missing.
+    fn without_canary(&self, sides: &Sides) -> Plan {
+        match self.step.stage {
+            Stage::Raising { elapsed } => self.await_canary(elapsed),
+            // Room is on its way, and with it the time for pods that are missing begins anew.
+            Stage::MakingRoom if self.going(sides) > Replicas::ZERO => {
+                Plan::wait(self.status(Stage::MakingRoom))
+            }
+            Stage::MakingRoom => self.write(Stage::Raising {
+                elapsed: Elapsed::ZERO,
+            }),
+            Stage::Sleeping | Stage::Settling | Stage::WarmingUp { .. } | Stage::Checking => {
+                self.go_on()
+            }
+        }
+    }
+
+    /// Pods must end before others may start.
+    fn without_room(&self, sides: &Sides) -> Plan {
+        if self.step.stage == Stage::MakingRoom {
+            return Plan::wait(self.status(Stage::MakingRoom));
+        }
+        match self.envelope.counting() {
+            // Pods that are not terminating are gone in a moment: no stage of its own.
+            Counting::Alive => Plan::wait(self.raising()),
+            Counting::Existing if sides.canary.is_short() => self.without_canary(sides),
+            // Only pods of the accepted version are missing: they follow as soon as there is room.
+            Counting::Existing if sides.canary.number >= self.target() => self.go_on(),
+            Counting::Existing
+                if [sides.canary, sides.primary]
+                    .map(|side| side.alive)
+                    .contains(&Side::UNKNOWN) =>
+            {
+                Plan::wait(self.status(self.step.stage))
+            }
+            Counting::Existing => self.write(Stage::MakingRoom),
+        }
+    }
+
+    /// How many pods have to end before the canary has room.
+    fn going(&self, sides: &Sides) -> Replicas {
+        let there = self
+            .pass
+            .observation
+            .pods_of(&self.primary.uid)
+            .filter(|pod| pod.is_there())
+            .count();
+        let there = Replicas(u32::try_from(there).unwrap_or(u32::MAX));
+        there
+            .saturating_sub(sides.primary.number)
+            .saturating_add(sides.canary.going)
     }
 
     /// R = 0: nothing runs and no time counts; the step and what it has found are kept (case K30).
@@ -343,6 +395,12 @@ impl<'a> Stand<'a> {
         match stage {
             Stage::Sleeping => Status::Sleeping { at },
             Stage::Raising { .. } => self.raising(),
+            Stage::MakingRoom => Status::MakingRoom {
+                at,
+                counts,
+                going: self.going(&self.sides()),
+                most: self.envelope.most(self.wanted()),
+            },
             Stage::Settling => Status::Settling { at, counts },
             Stage::WarmingUp { .. } => Status::WarmingUp {
                 at,
@@ -372,28 +430,35 @@ impl<'a> Stand<'a> {
         actions
     }
 
-    fn write_numbers(&self, now: Counts, next: Counts) -> Plan {
-        // What was lowered must be gone before the other side is raised, or the envelope breaks while the
-        // controllers lag behind (promise 3).
-        let overhang = (next.canary > now.canary && self.pass.alive(self.primary) > now.primary)
-            || (next.primary > now.primary && self.pass.alive(self.canary) > now.canary);
-        if overhang {
-            return Plan::wait(self.raising());
-        }
-        let mut actions = Vec::new();
-        let disturbed =
-            !matches!(self.step.stage, Stage::Raising { .. }) && next.canary > now.canary;
-        if disturbed {
-            let stage = Stage::Raising {
+    fn write_numbers(&self, sides: &Sides, next: Counts) -> Plan {
+        let now = sides.numbers();
+        let is_short = sides.canary.is_short();
+        let raises = next.canary > now.canary;
+        let stage = if raises && (is_short || !matches!(self.step.stage, Stage::Raising { .. })) {
+            // Pods that are asked for later than others have their own time.
+            Stage::Raising {
                 elapsed: Elapsed::ZERO,
-            };
+            }
+        } else if !raises && !is_short && next.primary < now.primary && next.canary < self.target()
+        {
+            Stage::MakingRoom
+        } else {
+            self.step.stage
+        };
+        let mut actions = Vec::new();
+        if stage != self.step.stage {
             actions.push(self.enter(Step {
                 stage,
                 ..self.step.clone()
             }));
         }
         actions.extend(self.scales(now, next));
-        Plan::act(self.raising(), actions)
+        let status = if stage == Stage::MakingRoom {
+            self.status(stage)
+        } else {
+            self.raising()
+        };
+        Plan::act(status, actions)
     }
 
     fn await_canary(&self, elapsed: Elapsed) -> Plan {
@@ -467,17 +532,21 @@ impl<'a> Stand<'a> {
         }
         let service = self.pass.service;
         let stage = match self.step.stage {
-            Stage::Sleeping | Stage::Raising { .. } | Stage::Settling if !self.settled() => {
+            Stage::Sleeping | Stage::Raising { .. } | Stage::MakingRoom | Stage::Settling
+                if !self.settled() =>
+            {
                 Stage::Settling
             }
-            Stage::Sleeping | Stage::Raising { .. } | Stage::Settling
+            Stage::Sleeping | Stage::Raising { .. } | Stage::MakingRoom | Stage::Settling
                 if service.start_delay.is_zero() =>
             {
                 Stage::Checking
             }
-            Stage::Sleeping | Stage::Raising { .. } | Stage::Settling => Stage::WarmingUp {
-                elapsed: Elapsed::ZERO,
-            },
+            Stage::Sleeping | Stage::Raising { .. } | Stage::MakingRoom | Stage::Settling => {
+                Stage::WarmingUp {
+                    elapsed: Elapsed::ZERO,
+                }
+            }
             Stage::WarmingUp { elapsed } if elapsed.duration() >= service.start_delay => {
                 Stage::Checking
             }

@@ -364,13 +364,21 @@ impl Promises {
         }
         let (least, most) = self.wanted(at);
         let alive = i64::try_from(pods.len()).unwrap();
+        let failed = matches!(
+            &state.phase,
+            Phase::Closing {
+                outcome: Outcome::RolledBack,
+                ..
+            }
+        );
         let open = matches!(
             state.phase,
             Phase::Opening { .. }
                 | Phase::Stepping { .. }
                 | Phase::Finishing { .. }
                 | Phase::HandingOver { .. }
-        );
+                | Phase::Closing { .. }
+        ) && !failed;
         let cap = most + (most + 4) / 5;
         if open && alive > cap {
             broken.push(format!("{alive} pods, {cap} are the most for R = {most}"));
@@ -380,9 +388,7 @@ impl Promises {
             .filter(|pod| self.once_ready.contains(pod.uid()))
             .count();
         let fit = i64::try_from(fit).unwrap();
-        let rolling_back =
-            matches!(&state.phase, Phase::Closing { outcome, .. } if *outcome != Outcome::Promoted);
-        if rolling_back {
+        if failed {
             self.complete = false;
         } else if fit >= most {
             self.complete = true;

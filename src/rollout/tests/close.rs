@@ -3,15 +3,20 @@
 use super::*;
 use crate::rollout::state::Outcome;
 
-/// The numbers written first when a rollout at (5,5) of 10 ends like this.
-fn first_numbers(outcome: Outcome) -> Vec<String> {
-    let mut seen = in_step(5, raising(), 5, 5);
+/// A rollout of 10 replicas that ends like this, with these numbers.
+fn closing(outcome: Outcome, canary: u32, primary: u32) -> Observation {
+    let mut seen = in_step(5, raising(), canary, primary);
     let state = state(&mut seen);
     *state = state.in_phase(Phase::Closing {
         outcome,
         elapsed: Elapsed::ZERO,
     });
-    scales(&decided(&seen, 0))
+    seen
+}
+
+/// The numbers written first when a rollout at (5,5) of 10 ends like this.
+fn first_numbers(outcome: Outcome) -> Vec<String> {
+    scales(&decided(&closing(outcome, 5, 5), 0))
 }
 
 #[test]
@@ -23,21 +28,35 @@ fn after_a_failure_both_numbers_are_written_at_once() {
 }
 
 #[test]
-fn where_nothing_failed_the_accepted_pods_return_as_the_others_go() {
+fn where_nothing_failed_both_go_by_turns_and_no_pod_is_missing_meanwhile() {
     for outcome in [Outcome::Cancelled, Outcome::Superseded] {
-        assert_eq!(first_numbers(outcome), ["canary 0", "primary 7"]);
+        assert_eq!(first_numbers(outcome), ["primary 7"]);
     }
+    for (primary, expected) in [(7, "canary 3"), (10, "canary 0")] {
+        let seen = closing(Outcome::Cancelled, 5, primary);
+        assert_eq!(
+            scales(&decided(&seen, 0)),
+            [expected],
+            "{primary} available"
+        );
+    }
+}
+
+#[test]
+fn accepted_pods_that_do_not_come_are_not_waited_for_longer_than_abort() {
+    let mut seen = closing(Outcome::Cancelled, 5, 7);
+    seen.replica_sets[0].available = Replicas(5);
+    assert_eq!(
+        decided(&seen, 59).next,
+        Next::Wait(Some(Duration::from_secs(1)))
+    );
+    assert_eq!(scales(&decided(&seen, 60)), ["canary 0", "primary 10"]);
 }
 
 #[test]
 fn the_accepted_pods_wait_for_a_canary_whose_number_was_not_yet_seen() {
     // Raised a moment ago, and superseded: the controllers may still start pods for the number before.
-    let mut seen = in_step(5, raising(), 5, 5);
-    let before = state(&mut seen);
-    *before = before.in_phase(Phase::Closing {
-        outcome: Outcome::Superseded,
-        elapsed: Elapsed::ZERO,
-    });
+    let mut seen = closing(Outcome::Superseded, 5, 5);
     seen.canary.as_mut().expect("is open").observed = Observed::NotYet;
-    assert_eq!(scales(&decided(&seen, 0)), ["canary 0"]);
+    assert_eq!(decided(&seen, 0).next, Next::Wait(None));
 }

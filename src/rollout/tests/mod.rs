@@ -88,6 +88,7 @@ pub(super) fn set(name: &str, owner: &str, image: &str, replicas: u32) -> Replic
         replicas: Replicas(replicas),
         template: template(image),
         existing: Replicas(replicas),
+        terminating: Replicas::ZERO,
         available: Replicas(replicas),
         observed: Observed::Yes,
         revision: Some(1),
