@@ -8,6 +8,37 @@ use std::path::{Path, PathBuf};
 use proptest::prelude::*;
 use volery::config::{Config, ConfigError, Loaded, Service, ServiceName, display_duration};
 
+/// The keys of Volery's own, by the names they have in the file.
+fn own_keys(service: &Service) -> [(&'static str, String); 11] {
+    let or_absent = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
+    let list = |set: &BTreeSet<String>| {
+        let items: Vec<&str> = set.iter().map(String::as_str).collect();
+        format!("[{}]", items.join(", "))
+    };
+    [
+        ("on_failure", service.on_failure.to_string()),
+        ("restore_original", service.restore_original.to_string()),
+        ("canary_on", service.canary_on.to_string()),
+        (
+            "max_surge",
+            or_absent(service.max_surge.map(|bound| bound.to_string())),
+        ),
+        (
+            "max_unavailable",
+            or_absent(service.max_unavailable.map(|bound| bound.to_string())),
+        ),
+        (
+            "finish_step",
+            or_absent(service.finish_step.map(|amount| amount.to_string())),
+        ),
+        ("known_good", service.known_good.to_string()),
+        ("max_restarts", service.max_restarts.to_string()),
+        ("ignore_containers", list(&service.ignore_containers)),
+        ("ignore_completed", service.ignore_completed.to_string()),
+        ("copy_labels", list(&service.copy_labels)),
+    ]
+}
+
 fn any_expression(_: &str) -> Result<(), String> {
     Ok(())
 }
@@ -37,9 +68,10 @@ fn describe(service: &Service) -> String {
         .iter()
         .map(|expression| format!("\n  {expression}"))
         .collect();
+    let own_keys = own_keys(service).map(|(key, value)| format!(" {key} {value}"));
     format!(
         "{}: {}/{} breakpoint {} step {} abort {} start_delay {} max_step_duration {} \
-         check_interval {} check_max_failures {} inconclusive_timeout {} no_data_grace {}{}",
+         check_interval {} check_max_failures {} inconclusive_timeout {} no_data_grace {}\n {}{}",
         service.name,
         service.namespace,
         service.deployment,
@@ -52,6 +84,7 @@ fn describe(service: &Service) -> String {
         service.check_max_failures,
         display_duration(service.inconclusive_timeout),
         display_duration(service.no_data_grace),
+        own_keys.concat(),
         success.concat(),
     )
 }
@@ -59,12 +92,13 @@ fn describe(service: &Service) -> String {
 fn describe_all(config: &Config) -> String {
     let services: Vec<String> = config.services.values().map(describe).collect();
     format!(
-        "prometheus: {}\npoll_interval: {}\n{}",
+        "prometheus: {}\npoll_interval: {}\nmax_concurrent_rollouts: {}\n{}",
         config
             .prometheus
             .as_ref()
             .map_or_else(|| "-".to_owned(), ToString::to_string),
         display_duration(config.poll_interval),
+        config.max_concurrent_rollouts,
         services.join("\n")
     )
 }
@@ -146,7 +180,8 @@ good:
 
 good-again:
   deployment: good
-  on_failure: freeze
+  on_failure: freezing
+  on_no_data: wait
 
 Invoices:
   step: 10%
@@ -162,6 +197,155 @@ untouched:
 step: 10%
 "#;
     insta::assert_snapshot!(told(text));
+}
+
+/// A valid service but for one key.
+fn with(key: &str, value: &str) -> String {
+    format!(
+        "namespace: workers\norders:\n  breakpoint: 50%\n  step: 1\n  abort: 2m\n  max_step_duration: 10m\n  \
+         check_success_step_duration: 2m\n  success: []\n  {key}: {value}\n"
+    )
+}
+
+#[test]
+fn each_of_volerys_own_keys_takes_what_it_is_for() {
+    for (key, value, taken) in [
+        ("on_failure", "rollback", "rollback"),
+        ("on_failure", "freeze", "freeze"),
+        ("on_failure", "'freeze'", "freeze"),
+        ("restore_original", "true", "true"),
+        ("restore_original", "false", "false"),
+        ("canary_on", "template", "template"),
+        ("canary_on", "containers", "containers"),
+        ("max_surge", "0", "0"),
+        ("max_surge", "0%", "0"),
+        ("max_surge", "2", "2"),
+        ("max_surge", "12.5%", "12.5%"),
+        ("max_surge", "100%", "100%"),
+        ("max_unavailable", "0", "0"),
+        ("max_unavailable", "1", "1"),
+        ("max_unavailable", "25%", "25%"),
+        ("finish_step", "1", "1"),
+        ("finish_step", "100%", "100%"),
+        ("known_good", "checks", "checks"),
+        ("known_good", "bypass", "bypass"),
+        ("max_restarts", "0", "0"),
+        ("max_restarts", "12", "12"),
+        ("ignore_containers", "[]", "[]"),
+        (
+            "ignore_containers",
+            "[proxy, agent, proxy]",
+            "[agent, proxy]",
+        ),
+        ("ignore_containers", "\n  - 0", "[0]"),
+        ("ignore_completed", "true", "true"),
+        ("ignore_completed", "false", "false"),
+        ("copy_labels", "[]", "[]"),
+        (
+            "copy_labels",
+            "[team, app.kubernetes.io/name]",
+            "[app.kubernetes.io/name, team]",
+        ),
+    ] {
+        let loaded =
+            Config::parse(Path::new("orders.yaml"), &with(key, value), &any_expression).unwrap();
+        let config = loaded.into_valid().unwrap();
+        let service = config.services.values().next().unwrap();
+        let found = own_keys(service)
+            .into_iter()
+            .find(|(name, _)| *name == key)
+            .unwrap();
+        assert_eq!(found.1, taken, "{key}: {value}");
+    }
+}
+
+#[test]
+fn each_of_volerys_own_keys_tells_what_it_cannot_take() {
+    let told: Vec<String> = [
+        ("on_failure", "roll-back"),
+        ("on_failure", "Freeze"),
+        ("on_failure", ""),
+        ("on_failure", "[freeze]"),
+        ("restore_original", "yes"),
+        ("restore_original", "FALSE"),
+        ("restore_original", "1"),
+        ("restore_original", ""),
+        ("canary_on", "images"),
+        ("max_surge", "much"),
+        ("max_surge", "-1"),
+        ("max_surge", "150%"),
+        ("max_surge", "1.5"),
+        ("max_surge", "0.00001%"),
+        ("max_surge", "4294967296"),
+        ("max_surge", "0\n  max_unavailable: 0%"),
+        ("max_unavailable", ""),
+        ("max_unavailable", "-10%"),
+        ("max_unavailable", "010"),
+        ("finish_step", "0"),
+        ("finish_step", "101%"),
+        ("finish_step", "all"),
+        ("known_good", "true"),
+        ("max_restarts", "-1"),
+        ("max_restarts", "+1"),
+        ("max_restarts", "010"),
+        ("max_restarts", "4294967296"),
+        ("max_restarts", "10%"),
+        ("max_restarts", ""),
+        ("ignore_containers", "proxy"),
+        ("ignore_containers", ""),
+        ("ignore_containers", "{proxy: true}"),
+        ("ignore_containers", "[Istio_Proxy, fine, ~, [a]]"),
+        ("ignore_completed", "off"),
+        ("copy_labels", "team"),
+        ("copy_labels", "[a b, team: x, /team]"),
+        (
+            "copy_labels",
+            "[volery.dev/role, app.kubernetes.io/managed-by, helm.sh/chart, argocd.argoproj.io/instance, \
+             kustomize.toolkit.fluxcd.io/name]",
+        ),
+        ("onFailure", "freeze"),
+        ("restore-original", "true"),
+        ("canary", "containers"),
+        ("max_sruge", "1"),
+        ("maxUnavailable", "1"),
+        ("finish_steps", "1"),
+        ("knowngood", "bypass"),
+        ("max_restart", "1"),
+        ("ignore_container", "[a]"),
+        ("ignore_complete", "true"),
+        ("copy_label", "[a]"),
+        ("max_concurrent_rollouts", "1"),
+    ]
+    .iter()
+    .map(|(key, value)| told_of_problems(&with(key, value)))
+    .collect();
+    insta::assert_snapshot!(told.join("\n"));
+}
+
+#[test]
+fn each_global_setting_tells_what_it_cannot_take() {
+    let told: Vec<String> = [
+        "max-concurrent-rollouts: 0",
+        "max-concurrent-rollouts: -1",
+        "max-concurrent-rollouts: many",
+        "max-concurrent-rollouts:",
+        "max_concurrent_rollout: 3",
+        "defaults: 10%",
+        "defaults: {step: 0%, brekpoint: 50%, colour: red}",
+        "default: {step: 10%}",
+    ]
+    .iter()
+    .map(|line| told_of_problems(&format!("namespace: workers\n{line}\n")))
+    .collect();
+    insta::assert_snapshot!(told.join("\n"));
+}
+
+/// What is wrong with a text, one line each.
+fn told_of_problems(text: &str) -> String {
+    Config::parse(Path::new("orders.yaml"), text, &any_expression)
+        .and_then(Loaded::into_valid)
+        .unwrap_err()
+        .to_string()
 }
 
 #[test]

@@ -7,22 +7,32 @@
 //! | --- | --- |
 //! | `document` | YAML text to a tree with positions, anchors and merge keys resolved |
 //! | `schema` | the keys, their meanings, their defaults; the tree to a [`Config`] |
+//! | `reader` | one mapping key by key, and the mistakes in it |
 //! | `load` | the file on disk, and the outcome of reading it |
-//! | `units`, `names`, `prometheus_url` | the values |
+//! | `units`, `bound`, `choices`, `names`, `labels`, `prometheus_url` | the values |
 //! | `problem` | what can be wrong, and how a person reads it |
 
+mod bound;
+mod choices;
 mod document;
+mod labels;
 mod load;
 mod names;
 mod problem;
 mod prometheus_url;
+mod reader;
 mod schema;
 mod units;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+pub use bound::{Bound, BoundError};
+pub use choices::{
+    AfterRollback, CanaryOn, ChoiceError, CompletedContainers, KnownGood, OnFailure,
+};
+pub use labels::LabelError;
 pub use load::{ExpressionCheck, Loaded};
 pub use names::{NameError, ServiceName};
 pub use problem::{ConfigError, Fault, Found, Position, Problem};
@@ -42,6 +52,8 @@ pub struct Config {
     /// `poll-interval`: how often every registered Deployment is looked at without being told of a change.
     /// Above zero.
     pub poll_interval: Duration,
+    /// `max-concurrent-rollouts`: how many rollouts may be open at once; further ones wait their turn.
+    pub max_concurrent_rollouts: NonZeroU32,
     /// The services by their keys in the file.
     pub services: BTreeMap<ServiceName, Service>,
 }
@@ -77,6 +89,33 @@ pub struct Service {
     pub no_data_grace: Duration,
     /// `success`: what must hold for every canary pod. Empty only where the file says so explicitly.
     pub success: Vec<Expression>,
+    /// `on_failure`: what happens when the candidate is bad.
+    pub on_failure: OnFailure,
+    /// `restore_original`: what becomes of X's template after a rollback.
+    pub restore_original: AfterRollback,
+    /// `canary_on`: which differences of the template are tried as a canary.
+    pub canary_on: CanaryOn,
+    /// `max_surge`: how many pods more than wanted may exist, shares rounded up. `None`: not in the file, which
+    /// means one step (design promise 3).
+    pub max_surge: Option<Bound>,
+    /// `max_unavailable`: how many pods fewer than wanted may be available, shares rounded down. `None`: not in the
+    /// file, which means 0, or one step where [`max_surge`](Self::max_surge) is 0. Never zero together with it
+    /// where the file names both; a share can still come to 0 replicas.
+    pub max_unavailable: Option<Bound>,
+    /// `finish_step`: how much moves at a time past the breakpoint. `None`: not in the file, which means
+    /// [`step`](Self::step).
+    pub finish_step: Option<Amount>,
+    /// `known_good`: how a candidate is tried that equals a formerly accepted template.
+    pub known_good: KnownGood,
+    /// `max_restarts`: the restarts of one canary pod that are not yet a failure (case K21).
+    pub max_restarts: u32,
+    /// `ignore_containers`: the containers whose restarts say nothing about the version (case K20).
+    pub ignore_containers: BTreeSet<String>,
+    /// `ignore_completed`: whether restarts after exit code 0 count (case K21).
+    pub ignore_completed: CompletedContainers,
+    /// `copy_labels`: the keys of those labels of X that its clones carry too. None by which Volery or another tool
+    /// would tell an object for its own.
+    pub copy_labels: BTreeSet<String>,
 }
 
 impl Service {
@@ -100,6 +139,17 @@ impl Service {
             inconclusive_timeout: LONGEST_DURATION,
             no_data_grace: LONGEST_DURATION,
             success: Vec::new(),
+            on_failure: OnFailure::RollBack,
+            restore_original: AfterRollback::KeepTemplate,
+            canary_on: CanaryOn::Template,
+            max_surge: None,
+            max_unavailable: None,
+            finish_step: None,
+            known_good: KnownGood::Checks,
+            max_restarts: 0,
+            ignore_containers: BTreeSet::new(),
+            ignore_completed: CompletedContainers::Count,
+            copy_labels: BTreeSet::new(),
         })
     }
 }

@@ -30,6 +30,12 @@ pub enum NameError {
          beginning and ending with a letter or digit"
     )]
     Label,
+    /// Not an RFC 1123 label either.
+    #[error(
+        "expected the name of a container: at most 63 lower-case letters, digits and '-', \
+         beginning and ending with a letter or digit"
+    )]
+    Container,
     /// Too long by itself.
     #[error("expected at most 253 characters, this name has {0}")]
     TooLong(usize),
@@ -103,6 +109,16 @@ pub(super) fn namespace(text: &str) -> Result<String, NameError> {
     Ok(text.to_owned())
 }
 
+/// Reads the name of a container.
+pub(super) fn container(text: &str) -> Result<String, NameError> {
+    namespace(text).map_err(|_| NameError::Container)
+}
+
+/// Whether a text is a domain as the API server takes one before the '/' of a label's key.
+pub(super) fn is_subdomain(text: &str) -> bool {
+    subdomain(text).is_ok()
+}
+
 fn subdomain(text: &str) -> Result<String, NameError> {
     if !text.split('.').all(is_label) {
         return Err(NameError::Subdomain);
@@ -129,6 +145,7 @@ mod tests {
         }
         assert_eq!(deployment(&"x".repeat(245)), Ok("x".repeat(245)));
         assert_eq!(namespace(&"n".repeat(63)), Ok("n".repeat(63)));
+        assert_eq!(container("istio-proxy"), Ok("istio-proxy".to_owned()));
     }
 
     #[test]
@@ -146,6 +163,9 @@ mod tests {
             assert_eq!(namespace(name), Err(NameError::Label), "{name:?}");
         }
         assert_eq!(namespace(&"n".repeat(64)), Err(NameError::Label));
+        for name in ["", "a.b", "istio_proxy", &"n".repeat(64)] {
+            assert_eq!(container(name), Err(NameError::Container), "{name:?}");
+        }
         assert_eq!(
             "x".repeat(254).parse::<ServiceName>(),
             Err(NameError::TooLong(254))

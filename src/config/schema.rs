@@ -9,23 +9,39 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use super::bound::{Bound, BoundError};
+use super::choices::{AfterRollback, CanaryOn, CompletedContainers, KnownGood, OnFailure};
 use super::document::{Content, Entry, Malformed, Mapping, Node};
+use super::labels::copied_label;
 use super::load::ExpressionCheck;
 use super::names::{self, CLONE_SUFFIXES, ServiceName};
 use super::problem::{Fault, Found, Position, Problem};
 use super::prometheus_url::{PrometheusUrl, without_credentials};
-use super::units::{Amount, DurationError, parse_duration};
+use super::reader::{Absent, Defaults, Fields, Reader, found, nearest, printable};
+use super::units::{Amount, DurationError, is_decimal, parse_duration};
 use super::{Config, Expression, Service};
 
 const PROMETHEUS: &str = "prometheus-base-url";
 const NAMESPACE: &str = "namespace";
 const POLL_INTERVAL: &str = "poll-interval";
 
-const GLOBAL_KEYS: &[&str] = &[PROMETHEUS, NAMESPACE, POLL_INTERVAL];
+const MAX_CONCURRENT_ROLLOUTS: &str = "max-concurrent-rollouts";
+const DEFAULTS: &str = "defaults";
 
-/// Words that mean global settings in the format (design section 5), so that no service may take them: it would
+const GLOBAL_KEYS: &[&str] = &[
+    PROMETHEUS,
+    NAMESPACE,
+    POLL_INTERVAL,
+    MAX_CONCURRENT_ROLLOUTS,
+    DEFAULTS,
+];
+
+/// A word that means a global setting in the format (design section 5), so that no service may take it: it would
 /// turn into a setting one day, and until then into a service that nobody meant.
-const RESERVED_KEYS: [&str; 3] = ["defaults", "max-concurrent-rollouts", "notify"];
+const RESERVED_KEYS: [&str; 1] = ["notify"];
+
+const MAX_SURGE: &str = "max_surge";
+const MAX_UNAVAILABLE: &str = "max_unavailable";
 
 const SERVICE_KEYS: &[&str] = &[
     "breakpoint",
@@ -38,13 +54,35 @@ const SERVICE_KEYS: &[&str] = &[
     "inconclusive_timeout",
     "no_data_grace",
     "success",
+    "on_failure",
+    "restore_original",
+    "canary_on",
+    MAX_SURGE,
+    MAX_UNAVAILABLE,
+    "finish_step",
+    "known_good",
+    "max_restarts",
+    "ignore_containers",
+    "ignore_completed",
+    "copy_labels",
     NAMESPACE,
     "deployment",
+];
+
+/// What every service has to say, itself or by the defaults of the file.
+const REQUIRED_KEYS: [&str; 6] = [
+    "breakpoint",
+    "step",
+    "abort",
+    "max_step_duration",
+    "check_success_step_duration",
+    "success",
 ];
 
 const EXPRESSION_KEYS: &[&str] = &["expr"];
 
 const DEFAULT_POLL_INTERVAL: Duration = Duration::from_secs(2);
+const DEFAULT_MAX_CONCURRENT_ROLLOUTS: NonZeroU32 = NonZeroU32::MIN.saturating_add(19);
 const DEFAULT_START_DELAY: Duration = Duration::ZERO;
 const DEFAULT_CHECK_MAX_FAILURES: NonZeroU32 = NonZeroU32::MIN;
 const DEFAULT_NO_DATA_GRACE: Duration = Duration::from_secs(60);
@@ -56,6 +94,11 @@ const A_NAMESPACE: &str = "the name of a namespace, here or once for all service
 const EXPRESSIONS: &str =
     "a list of expressions (\"- expr: ...\"), or [] for rollouts that only pod restarts can fail";
 const AN_EXPRESSION: &str = "a PromQL expression";
+const CONTAINERS: &str = "a list of names of containers, such as [istio-proxy]";
+const LABELS: &str = "a list of keys of labels, such as [team]";
+const A_WAY_TO_MOVE: &str = "expected max_surge or max_unavailable above zero: with both at 0 no pod could ever be replaced";
+const THE_DEFAULTS: &str =
+    "expected keys of services, each with the value for services that do not have it";
 const A_SERVICE: &str = "the keys of a service under its name (breakpoint, step, success, ...)";
 
 /// What a tree says, and what is wrong with it.
@@ -113,6 +156,20 @@ struct Draft {
     service: Option<Service>,
 }
 
+/// How far the number of pods may stray from the wanted one, as far as the file says.
+#[derive(PartialEq, Eq)]
+struct Envelope {
+    max_surge: Option<Bound>,
+    max_unavailable: Option<Bound>,
+}
+
+impl Envelope {
+    const IMMOVABLE: Self = Self {
+        max_surge: Some(Bound::Zero),
+        max_unavailable: Some(Bound::Zero),
+    };
+}
+
 /// A Deployment by namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Target {
@@ -144,6 +201,10 @@ enum ValueError {
     ZeroDuration,
     #[error("expected a whole number of failed checks, at least 1")]
     Failures,
+    #[error("expected a whole number of restarts, such as 0 or 3")]
+    Restarts,
+    #[error("expected a whole number of rollouts, at least 1")]
+    Rollouts,
 }
 
 fn duration_above_zero(text: &str) -> Result<Duration, ValueError> {
@@ -162,49 +223,40 @@ fn failures(text: &str) -> Result<NonZeroU32, ValueError> {
     text.parse().map_err(|_| ValueError::Failures)
 }
 
-/// One mapping of the file under a fixed set of keys, those that mean nothing already told.
-struct Fields<'n> {
-    path: String,
-    at: Position,
-    mapping: &'n Mapping,
-    /// Keys that are most likely there under a misspelt name: not missing as well.
-    misspelt: Vec<&'static str>,
+fn restarts(text: &str) -> Result<u32, ValueError> {
+    whole_number(text).ok_or(ValueError::Restarts)
 }
 
-impl Fields<'_> {
-    fn path_to(&self, key: &str) -> String {
-        let key = printable(key);
-        if self.path.is_empty() {
-            key
-        } else {
-            format!("{}.{key}", self.path)
-        }
+fn rollouts(text: &str) -> Result<NonZeroU32, ValueError> {
+    whole_number(text)
+        .and_then(NonZeroU32::new)
+        .ok_or(ValueError::Rollouts)
+}
+
+fn whole_number(text: &str) -> Option<u32> {
+    text.parse().ok().filter(|_| is_decimal(text))
+}
+
+fn bound(text: &str) -> Result<Option<Bound>, BoundError> {
+    text.parse().map(Some)
+}
+
+/// A URL as a line may show it.
+fn found_url(node: &Node) -> Found {
+    match &node.content {
+        Content::Text(text) => Found::Text(without_credentials(text)),
+        Content::Nothing | Content::List(_) | Content::Mapping(_) => found(node),
     }
 }
 
-/// A key as part of a path: whatever was typed, on one line.
-fn printable(key: &str) -> String {
-    if key.contains(char::is_control) {
-        format!("{key:?}")
-    } else {
-        key.to_owned()
-    }
-}
-
-struct Reader<'c> {
-    check: &'c ExpressionCheck<'c>,
-    problems: Vec<Problem>,
+/// Whether a mapping under an unknown name is the defaults, and not a service: a service is complete without them.
+fn is_misspelt_defaults(file: &Mapping, name: &str, entry: &Mapping) -> bool {
+    nearest(name, &[DEFAULTS]).is_some()
+        && file.get(DEFAULTS).is_none()
+        && REQUIRED_KEYS.iter().any(|key| entry.get(key).is_none())
 }
 
 impl Reader<'_> {
-    fn problem(&mut self, at: Position, path: impl Into<String>, fault: Fault) {
-        self.problems.push(Problem {
-            at,
-            path: path.into(),
-            fault,
-        });
-    }
-
     fn file(&mut self, mapping: &Mapping) -> Reading {
         let mut misspelt = Vec::new();
         let mut entries = Vec::new();
@@ -225,6 +277,11 @@ impl Reader<'_> {
                     misspelt.push(nearest);
                     self.problem(entry.at, printable(&entry.key), Fault::Misspelt { nearest });
                 }
+                (Content::Mapping(keys), _) if is_misspelt_defaults(mapping, &entry.key, keys) => {
+                    misspelt.push(DEFAULTS);
+                    let fault = Fault::Misspelt { nearest: DEFAULTS };
+                    self.problem(entry.at, printable(&entry.key), fault);
+                }
                 (Content::Mapping(_), _) | (_, None) => entries.push(entry),
             }
         }
@@ -242,14 +299,19 @@ impl Reader<'_> {
             at: Position::START,
             mapping,
             misspelt,
+            absent: Absent::Builtin,
         };
-        let prometheus = self.global(&globals, PROMETHEUS, str::parse::<PrometheusUrl>);
-        let namespace = self.global(&globals, NAMESPACE, names::namespace);
-        let poll_interval = self.global(&globals, POLL_INTERVAL, duration_above_zero);
+        let prometheus = self.global(&globals, PROMETHEUS, found_url, str::parse::<PrometheusUrl>);
+        let namespace = self.global(&globals, NAMESPACE, found, names::namespace);
+        let poll_interval = self.global(&globals, POLL_INTERVAL, found, duration_above_zero);
+        let max_concurrent_rollouts =
+            self.global(&globals, MAX_CONCURRENT_ROLLOUTS, found, rollouts);
+        let defaults = self.defaults(&globals);
+        let absent = defaults.as_ref().map_or(Absent::Builtin, Absent::FallBack);
 
         let mut drafts: Vec<Draft> = entries
             .into_iter()
-            .filter_map(|entry| self.entry(entry, &namespace))
+            .filter_map(|entry| self.entry(entry, absent, &namespace))
             .collect();
         for draft in &mut drafts {
             if mapping.repeats(draft.name.as_str()) {
@@ -285,6 +347,10 @@ impl Reader<'_> {
                     Global::Given(interval) => interval,
                     Global::Absent | Global::Wrong => DEFAULT_POLL_INTERVAL,
                 },
+                max_concurrent_rollouts: match max_concurrent_rollouts {
+                    Global::Given(most) => most,
+                    Global::Absent | Global::Wrong => DEFAULT_MAX_CONCURRENT_ROLLOUTS,
+                },
                 services,
             },
             refused,
@@ -296,20 +362,73 @@ impl Reader<'_> {
         &mut self,
         globals: &Fields<'_>,
         key: &'static str,
+        shown: impl Fn(&Node) -> Found,
         parse: impl Fn(&str) -> Result<T, E>,
     ) -> Global<T> {
         match globals.mapping.get(key) {
             None if globals.misspelt.contains(&key) => Global::Wrong,
             None => Global::Absent,
-            Some(node) => match self.value(globals, key, node, parse) {
+            Some(node) => match self.value_shown(globals.path_to(key), node, shown, parse) {
                 Some(value) if !globals.mapping.repeats(key) => Global::Given(value),
                 Some(_) | None => Global::Wrong,
             },
         }
     }
 
+    /// Reads what every service falls back on, and tells what is wrong with it once, where it stands.
+    ///
+    /// A service that would take from it what is wrong, or what a key that means nothing may have been meant as, is
+    /// refused: it keeps its old values.
+    fn defaults<'n>(&mut self, globals: &Fields<'n>) -> Option<Defaults<'n>> {
+        let all_wrong = || Defaults {
+            mapping: None,
+            wrong: SERVICE_KEYS.iter().copied().collect(),
+        };
+        let Some(node) = globals.mapping.get(DEFAULTS) else {
+            return globals.misspelt.contains(&DEFAULTS).then(all_wrong);
+        };
+        let mapping = match &node.content {
+            Content::Mapping(mapping) => mapping,
+            Content::Nothing => return globals.mapping.repeats(DEFAULTS).then(all_wrong),
+            Content::Text(_) | Content::List(_) => {
+                self.unexpected(node, globals.path_to(DEFAULTS), THE_DEFAULTS);
+                return Some(all_wrong());
+            }
+        };
+        let path = globals.path_to(DEFAULTS);
+        let fields = self.fields(path, node.at, mapping, SERVICE_KEYS, Absent::LeftOpen);
+        self.service(&fields, None, &Global::Absent);
+        if globals.mapping.repeats(DEFAULTS) {
+            return Some(all_wrong());
+        }
+        let is_known = |key: &str| SERVICE_KEYS.contains(&key);
+        let means_nothing = |key: &str| !is_known(key) && nearest(key, SERVICE_KEYS).is_none();
+        let could_be_any = mapping
+            .entries
+            .iter()
+            .any(|entry| means_nothing(&entry.key));
+        let wrong = SERVICE_KEYS
+            .iter()
+            .copied()
+            .filter(|key| {
+                mapping.repeats(key)
+                    || fields.misspelt.contains(key)
+                    || (could_be_any && mapping.get(key).is_none())
+            })
+            .collect();
+        Some(Defaults {
+            mapping: Some(mapping),
+            wrong,
+        })
+    }
+
     /// Reads an entry that is no global setting; `None` if it does not even have a service's name.
-    fn entry(&mut self, entry: &Entry, namespace: &Global<String>) -> Option<Draft> {
+    fn entry(
+        &mut self,
+        entry: &Entry,
+        absent: Absent<'_>,
+        namespace: &Global<String>,
+    ) -> Option<Draft> {
         let problems_before = self.problems.len();
         let name = match entry.key.parse::<ServiceName>() {
             Ok(name) => Some(name),
@@ -334,7 +453,8 @@ impl Reader<'_> {
                 service: None,
             });
         };
-        let fields = self.fields(printable(&entry.key), entry.at, mapping, SERVICE_KEYS);
+        let path = printable(&entry.key);
+        let fields = self.fields(path, entry.at, mapping, SERVICE_KEYS, absent);
         let (target, service) = self.service(&fields, name.as_ref(), namespace);
         let name = name?;
         let is_right = self.problems.len() == problems_before;
@@ -370,10 +490,12 @@ impl Reader<'_> {
             DEFAULT_CHECK_MAX_FAILURES,
             failures,
         );
-        let inconclusive_timeout = match fields.mapping.get("inconclusive_timeout") {
-            Some(node) => self.value(fields, "inconclusive_timeout", node, duration_above_zero),
-            None => max_step_duration,
-        };
+        let inconclusive_timeout = self.take(
+            fields,
+            "inconclusive_timeout",
+            |reader, path, node| reader.value(path, node, duration_above_zero),
+            |_| max_step_duration,
+        );
         let no_data_grace = self.optional(
             fields,
             "no_data_grace",
@@ -381,26 +503,54 @@ impl Reader<'_> {
             parse_duration,
         );
         let success = self.success(fields);
+        let on_failure = self.optional(fields, "on_failure", OnFailure::default(), str::parse);
+        let restore_original = self.optional(
+            fields,
+            "restore_original",
+            AfterRollback::default(),
+            str::parse,
+        );
+        let canary_on = self.optional(fields, "canary_on", CanaryOn::default(), str::parse);
+        let envelope = self.envelope(fields);
+        let finish_step = self.optional(fields, "finish_step", None, |text| {
+            text.parse::<Amount>().map(Some)
+        });
+        let known_good = self.optional(fields, "known_good", KnownGood::default(), str::parse);
+        let max_restarts = self.optional(fields, "max_restarts", 0, restarts);
+        let ignore_containers = self.set(fields, "ignore_containers", CONTAINERS, names::container);
+        let ignore_completed = self.optional(
+            fields,
+            "ignore_completed",
+            CompletedContainers::default(),
+            str::parse,
+        );
+        let copy_labels = self.set(fields, "copy_labels", LABELS, copied_label);
 
-        let namespace = match (fields.mapping.get(NAMESPACE), global_namespace) {
-            (Some(node), _) => self.value(fields, NAMESPACE, node, names::namespace),
-            (None, Global::Given(namespace)) => Some(namespace.clone()),
-            (None, Global::Wrong) => None,
-            (None, Global::Absent) => {
-                self.required(fields, NAMESPACE, A_NAMESPACE, names::namespace)
-            }
-        };
-        let deployment = match (fields.mapping.get("deployment"), name) {
-            (Some(node), _) => self.value(fields, "deployment", node, names::deployment),
-            (None, None) => None,
-            (None, Some(name)) => match names::deployment(name.as_str()) {
-                Ok(deployment) => Some(deployment),
-                Err(error) => {
-                    self.problem(fields.at, fields.path.clone(), Fault::Name(error));
+        let namespace = self.take(
+            fields,
+            NAMESPACE,
+            |reader, path, node| reader.value(path, node, names::namespace),
+            |reader| match global_namespace {
+                Global::Given(namespace) => Some(namespace.clone()),
+                Global::Wrong => None,
+                Global::Absent => {
+                    reader.missing(fields, NAMESPACE, A_NAMESPACE);
                     None
                 }
             },
-        };
+        );
+        let deployment = self.take(
+            fields,
+            "deployment",
+            |reader, path, node| reader.value(path, node, names::deployment),
+            |reader| match names::deployment(name?.as_str()) {
+                Ok(deployment) => Some(deployment),
+                Err(error) => {
+                    reader.problem(fields.at, fields.path.clone(), Fault::Name(error));
+                    None
+                }
+            },
+        );
         let target = namespace
             .zip(deployment)
             .map(|(namespace, deployment)| Target {
@@ -409,6 +559,7 @@ impl Reader<'_> {
             });
         let service = || {
             let target = target.clone()?;
+            let envelope = envelope?;
             Some(Service {
                 name: name?.clone(),
                 namespace: target.namespace,
@@ -423,35 +574,56 @@ impl Reader<'_> {
                 inconclusive_timeout: inconclusive_timeout?,
                 no_data_grace: no_data_grace?,
                 success: success?,
+                on_failure: on_failure?,
+                restore_original: restore_original?,
+                canary_on: canary_on?,
+                max_surge: envelope.max_surge,
+                max_unavailable: envelope.max_unavailable,
+                finish_step: finish_step?,
+                known_good: known_good?,
+                max_restarts: max_restarts?,
+                ignore_containers: ignore_containers?,
+                ignore_completed: ignore_completed?,
+                copy_labels: copy_labels?,
             })
         };
         let service = service();
         (target, service)
     }
 
+    /// Between a surge of none and an availability of all no pod could ever be replaced.
+    fn envelope(&mut self, fields: &Fields<'_>) -> Option<Envelope> {
+        let max_surge = self.optional(fields, MAX_SURGE, None, bound);
+        let max_unavailable = self.optional(fields, MAX_UNAVAILABLE, None, bound);
+        let envelope = Envelope {
+            max_surge: max_surge?,
+            max_unavailable: max_unavailable?,
+        };
+        if envelope != Envelope::IMMOVABLE {
+            return Some(envelope);
+        }
+        // Whoever falls back on both has heard of it where they stand.
+        let here = [MAX_UNAVAILABLE, MAX_SURGE]
+            .into_iter()
+            .find_map(|key| fields.mapping.get(key).map(|node| (key, node)));
+        if let Some((key, node)) = here {
+            self.unexpected(node, fields.path_to(key), A_WAY_TO_MOVE);
+        }
+        None
+    }
+
     /// A service without checks is nearly always one whose checks were forgotten, so it has to say so.
     fn success(&mut self, fields: &Fields<'_>) -> Option<Vec<Expression>> {
         let key = "success";
-        let Some(node) = fields.mapping.get(key) else {
-            self.missing(fields, key, EXPRESSIONS);
-            return None;
-        };
-        let Content::List(items) = &node.content else {
-            self.unexpected(
-                node,
-                fields.path_to(key),
-                &format!("expected {EXPRESSIONS}"),
-            );
-            return None;
-        };
-        let read: Vec<Option<Expression>> = items
-            .iter()
-            .enumerate()
-            .map(|(index, item)| {
-                self.success_item(format!("{}[{index}]", fields.path_to(key)), item)
-            })
-            .collect();
-        read.into_iter().collect()
+        self.take(
+            fields,
+            key,
+            |reader, path, node| reader.list(path, node, EXPRESSIONS, Self::success_item),
+            |reader| {
+                reader.missing(fields, key, EXPRESSIONS);
+                None
+            },
+        )
     }
 
     fn success_item(&mut self, path: String, item: &Node) -> Option<Expression> {
@@ -459,7 +631,7 @@ impl Reader<'_> {
             self.unexpected(item, path, "expected \"expr:\" and a PromQL expression");
             return None;
         };
-        let fields = self.fields(path, item.at, mapping, EXPRESSION_KEYS);
+        let fields = self.fields(path, item.at, mapping, EXPRESSION_KEYS, Absent::Builtin);
         let check = self.check;
         self.required(&fields, "expr", AN_EXPRESSION, |text| {
             let text = text.trim();
@@ -540,140 +712,6 @@ impl Reader<'_> {
             self.missing(globals, PROMETHEUS, A_URL);
         }
     }
-
-    fn fields<'n>(
-        &mut self,
-        path: String,
-        at: Position,
-        mapping: &'n Mapping,
-        known: &'static [&'static str],
-    ) -> Fields<'n> {
-        let mut fields = Fields {
-            path,
-            at,
-            mapping,
-            misspelt: Vec::new(),
-        };
-        for repeated in &mapping.repeated {
-            let first = repeated.first;
-            self.problem(
-                repeated.at,
-                fields.path_to(&repeated.key),
-                Fault::Repeated { first },
-            );
-        }
-        for entry in &mapping.entries {
-            if known.contains(&entry.key.as_str()) {
-                continue;
-            }
-            let fault = match nearest(&entry.key, known) {
-                Some(nearest) => {
-                    fields.misspelt.push(nearest);
-                    Fault::Misspelt { nearest }
-                }
-                None => Fault::UnknownKey { known },
-            };
-            self.problem(entry.at, fields.path_to(&entry.key), fault);
-        }
-        fields
-    }
-
-    fn required<T, E: fmt::Display>(
-        &mut self,
-        fields: &Fields<'_>,
-        key: &'static str,
-        expected: &'static str,
-        parse: impl Fn(&str) -> Result<T, E>,
-    ) -> Option<T> {
-        match fields.mapping.get(key) {
-            Some(node) => self.value(fields, key, node, parse),
-            None => {
-                self.missing(fields, key, expected);
-                None
-            }
-        }
-    }
-
-    fn optional<T, E: fmt::Display>(
-        &mut self,
-        fields: &Fields<'_>,
-        key: &'static str,
-        default: T,
-        parse: impl Fn(&str) -> Result<T, E>,
-    ) -> Option<T> {
-        match fields.mapping.get(key) {
-            Some(node) => self.value(fields, key, node, parse),
-            None => Some(default),
-        }
-    }
-
-    fn value<T, E: fmt::Display>(
-        &mut self,
-        fields: &Fields<'_>,
-        key: &'static str,
-        node: &Node,
-        parse: impl Fn(&str) -> Result<T, E>,
-    ) -> Option<T> {
-        let parsed = match &node.content {
-            Content::Text(text) => parse(text),
-            // What every reader says of an empty text is what it expects.
-            Content::Nothing | Content::List(_) | Content::Mapping(_) => parse(""),
-        };
-        match parsed {
-            Ok(value) => Some(value),
-            Err(error) => {
-                let found = match &node.content {
-                    Content::Text(text) if key == PROMETHEUS => {
-                        Found::Text(without_credentials(text))
-                    }
-                    Content::Text(_)
-                    | Content::Nothing
-                    | Content::List(_)
-                    | Content::Mapping(_) => found(node),
-                };
-                let expected = error.to_string();
-                let fault = Fault::Unexpected { found, expected };
-                self.problem(node.at, fields.path_to(key), fault);
-                None
-            }
-        }
-    }
-
-    fn missing(&mut self, fields: &Fields<'_>, key: &'static str, expected: &'static str) {
-        if !fields.misspelt.contains(&key) {
-            self.problem(fields.at, fields.path_to(key), Fault::Missing { expected });
-        }
-    }
-
-    fn unexpected(&mut self, node: &Node, path: String, expected: &str) {
-        let fault = Fault::Unexpected {
-            found: found(node),
-            expected: expected.to_owned(),
-        };
-        self.problem(node.at, path, fault);
-    }
-}
-
-fn found(node: &Node) -> Found {
-    match &node.content {
-        Content::Nothing => Found::Nothing,
-        Content::Text(text) => Found::Text(text.clone()),
-        Content::List(_) => Found::List,
-        Content::Mapping(_) => Found::Mapping,
-    }
-}
-
-/// The known key that somebody who wrote `key` most likely meant: at most a third of it is different.
-fn nearest(key: &str, known: &'static [&'static str]) -> Option<&'static str> {
-    // `maxStepDuration` and `max-step-duration` are habits of other tools, not different words.
-    let plain = |key: &str| key.replace(['-', '_'], "").to_lowercase();
-    let key = plain(key);
-    known
-        .iter()
-        .map(|known| (strsim::osa_distance(&key, &plain(known)), *known))
-        .filter(|(distance, known)| distance * 3 <= known.len().max(key.len()))
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, known)| known)
 }
 
 #[cfg(test)]
@@ -754,13 +792,25 @@ mod tests {
         assert_eq!(service.no_data_grace, Duration::from_secs(60));
         assert_eq!(service.deployment, "orders");
         assert_eq!(service.namespace, "workers");
+        assert_eq!(service.on_failure, OnFailure::RollBack);
+        assert_eq!(service.restore_original, AfterRollback::KeepTemplate);
+        assert_eq!(service.canary_on, CanaryOn::Template);
+        assert_eq!(service.max_surge, None);
+        assert_eq!(service.max_unavailable, None);
+        assert_eq!(service.finish_step, None);
+        assert_eq!(service.known_good, KnownGood::Checks);
+        assert_eq!(service.max_restarts, 0);
+        assert_eq!(service.ignore_containers, BTreeSet::new());
+        assert_eq!(service.ignore_completed, CompletedContainers::Count);
+        assert_eq!(service.copy_labels, BTreeSet::new());
         assert_eq!(loaded.config.poll_interval, Duration::from_secs(2));
+        assert_eq!(loaded.config.max_concurrent_rollouts.get(), 20);
     }
 
     #[test]
     fn every_key_that_is_given_is_taken() {
         let loaded = load(&format!(
-            "{GLOBALS}poll-interval: 500ms\n{}",
+            "{GLOBALS}poll-interval: 500ms\nmax-concurrent-rollouts: 3\n{}",
             entry(
                 "orders",
                 &[
@@ -776,6 +826,17 @@ mod tests {
                     ("namespace", "billing"),
                     ("deployment", "orders-v2"),
                     ("success", "[{expr: ' a > 1 '}, {expr: b > 2}]"),
+                    ("on_failure", "freeze"),
+                    ("restore_original", "true"),
+                    ("canary_on", "containers"),
+                    ("max_surge", "0"),
+                    ("max_unavailable", "25%"),
+                    ("finish_step", "50%"),
+                    ("known_good", "bypass"),
+                    ("max_restarts", "7"),
+                    ("ignore_containers", "[proxy, agent]"),
+                    ("ignore_completed", "true"),
+                    ("copy_labels", "[team, example.com/tier]"),
                 ]
             )
         ));
@@ -795,8 +856,20 @@ mod tests {
                 inconclusive_timeout: Duration::from_secs(6),
                 no_data_grace: Duration::ZERO,
                 success: vec![Expression::new("a > 1"), Expression::new("b > 2")],
+                on_failure: OnFailure::Freeze,
+                restore_original: AfterRollback::RestoreTemplate,
+                canary_on: CanaryOn::Containers,
+                max_surge: Some(Bound::Zero),
+                max_unavailable: Some("25%".parse().unwrap()),
+                finish_step: Some("50%".parse().unwrap()),
+                known_good: KnownGood::Bypass,
+                max_restarts: 7,
+                ignore_containers: ["agent", "proxy"].map(str::to_owned).into(),
+                ignore_completed: CompletedContainers::Ignore,
+                copy_labels: ["example.com/tier", "team"].map(str::to_owned).into(),
             }
         );
+        assert_eq!(loaded.config.max_concurrent_rollouts.get(), 3);
         assert_eq!(loaded.config.poll_interval, Duration::from_millis(500));
     }
 
@@ -915,9 +988,9 @@ mod tests {
                 "orders.success[0].exp: unknown key; did you mean \"expr\"?",
             ),
             (
-                "on_failure",
-                "freeze",
-                "orders.on_failure: unknown key; expected one of breakpoint, step,",
+                "on_no_data",
+                "wait",
+                "orders.on_no_data: unknown key; expected one of breakpoint, step,",
             ),
             (
                 "step_",
@@ -1039,11 +1112,12 @@ mod tests {
 
     #[test]
     fn a_word_reserved_for_a_setting_is_no_service() {
-        let loaded = load(&format!("{GLOBALS}{}", entry("defaults", &[])));
+        let loaded = load(&format!("{GLOBALS}{}", entry("notify", &[])));
         assert_eq!(
             problems(&loaded),
             [
-                "defaults: unknown key; expected one of prometheus-base-url, namespace, poll-interval"
+                "notify: unknown key; expected one of prometheus-base-url, namespace, poll-interval, \
+                 max-concurrent-rollouts, defaults"
             ]
         );
         assert!(loaded.config.services.is_empty());
@@ -1172,5 +1246,225 @@ mod tests {
         let loaded = load(GLOBALS);
         assert!(loaded.is_valid());
         assert!(loaded.config.services.is_empty());
+    }
+
+    /// The services of a file in the order of their names, each as its name, step and checks.
+    fn steps(loaded: &Loaded) -> Vec<String> {
+        loaded
+            .config
+            .services
+            .values()
+            .map(|service| {
+                format!(
+                    "{} {} {}",
+                    service.name,
+                    service.step,
+                    service.success.len()
+                )
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_service_takes_from_the_defaults_what_it_does_not_say_itself() {
+        let defaults = entry(
+            "defaults",
+            &[
+                ("namespace", "billing"),
+                ("max_restarts", "2"),
+                ("ignore_containers", "[proxy]"),
+                ("inconclusive_timeout", "7m"),
+            ],
+        );
+        let loaded = load(&format!(
+            "{GLOBALS}a: {{step: 3, ignore_containers: [], namespace: workers}}\n{defaults}b: {{success: []}}\n"
+        ));
+        assert_eq!(problems(&loaded), Vec::<String>::new());
+        assert_eq!(steps(&loaded), ["a 3 1", "b 10% 0"]);
+        let [a, b] = ["a", "b"].map(|name| &loaded.config.services[&name.parse().unwrap()]);
+        assert_eq!(
+            (a.namespace.as_str(), b.namespace.as_str()),
+            ("workers", "billing")
+        );
+        assert_eq!((a.max_restarts, b.max_restarts), (2, 2));
+        assert_eq!(
+            (a.ignore_containers.len(), b.ignore_containers.len()),
+            (0, 1)
+        );
+        assert_eq!(a.inconclusive_timeout, Duration::from_secs(420));
+    }
+
+    #[test]
+    fn defaults_of_nothing_change_nothing() {
+        for defaults in ["defaults: {}", "defaults:"] {
+            let loaded = load(&format!("{GLOBALS}{defaults}\n{}", entry("a", &[])));
+            assert_eq!(problems(&loaded), Vec::<String>::new(), "{defaults}");
+            assert_eq!(steps(&loaded), ["a 10% 1"], "{defaults}");
+        }
+    }
+
+    #[test]
+    fn a_mistake_in_the_defaults_is_told_once_and_refuses_exactly_the_services_that_take_it() {
+        let own = entry("own", &[("max_restarts", "1")]);
+        let takes = ["takes", "takes-too"].map(|name| {
+            entry(
+                name,
+                &[
+                    ("step", "ABSENT"),
+                    ("success", "ABSENT"),
+                    ("max_restarts", "1"),
+                ],
+            )
+        });
+        for (defaults, expected, usable) in [
+            (
+                "{step: 0%, success: []}",
+                "defaults.step: \"0%\": expected more than zero",
+                vec!["own"],
+            ),
+            (
+                "{step: 1, success: [{expr: up}]}",
+                "defaults.success[0].expr: \"up\": expected a comparison",
+                vec!["own"],
+            ),
+            (
+                "{step: 1, success: [{}]}",
+                "defaults.success[0].expr: this key is required",
+                vec!["own"],
+            ),
+            (
+                "{step: 1, success: [], max_restarts: some}",
+                "defaults.max_restarts: \"some\": expected a whole number",
+                vec!["own", "takes", "takes-too"],
+            ),
+            (
+                "{step: 1, success: [], restore_original: yes}",
+                "defaults.restore_original: \"yes\": expected true",
+                vec![],
+            ),
+            (
+                "{stepp: 1, success: []}",
+                "defaults.stepp: unknown key; did you mean \"step\"?",
+                vec!["own"],
+            ),
+            (
+                "{step: 1, success: [], max_restart: 3}",
+                "defaults.max_restart: unknown key; did you mean \"max_restarts\"?",
+                vec!["own", "takes", "takes-too"],
+            ),
+            (
+                "{step: 1, step: 2, success: []}",
+                "defaults.step: this key stands twice; it is first given on line 3",
+                vec!["own"],
+            ),
+            (
+                "{step: 1, success: [], colour: red}",
+                "defaults.colour: unknown key; expected one of breakpoint",
+                vec![],
+            ),
+            (
+                "{step: 1, success: [], max_surge: 0, max_unavailable: 0%}",
+                "defaults.max_unavailable: \"0%\": expected max_surge or max_unavailable above zero",
+                vec![],
+            ),
+            (
+                "10%",
+                "defaults: \"10%\": expected keys of services",
+                vec![],
+            ),
+            (
+                "[{step: 1}]",
+                "defaults: a list: expected keys of services",
+                vec![],
+            ),
+            (
+                "{step: 1, success: []}\ndefaults: {step: 2}",
+                "defaults: this key stands twice; it is first given on line 3",
+                vec![],
+            ),
+        ] {
+            let loaded = load(&format!(
+                "{GLOBALS}defaults: {defaults}\n{own}{}",
+                takes.concat()
+            ));
+            let told = problems(&loaded);
+            assert_eq!(told.len(), 1, "{defaults}: {told:?}");
+            assert!(told[0].starts_with(expected), "{defaults}: {told:?}");
+            let names: Vec<&str> = loaded
+                .config
+                .services
+                .keys()
+                .map(ServiceName::as_str)
+                .collect();
+            assert_eq!(names, usable, "{defaults}");
+            assert_eq!(loaded.refused.len(), 3 - usable.len(), "{defaults}");
+        }
+    }
+
+    #[test]
+    fn misspelt_defaults_are_no_service_and_every_service_that_needs_them_waits() {
+        for name in ["default", "Defaults", "defualts"] {
+            let loaded = load(&format!(
+                "{GLOBALS}{name}:\n  step: 5%\n{}",
+                entry("orders", &[("step", "ABSENT")])
+            ));
+            assert_eq!(
+                problems(&loaded),
+                [format!("{name}: unknown key; did you mean \"defaults\"?")]
+            );
+            let refused: Vec<&str> = loaded.refused.iter().map(ServiceName::as_str).collect();
+            assert_eq!(refused, ["orders"], "{name}");
+        }
+    }
+
+    #[test]
+    fn a_service_may_have_a_name_that_resembles_the_defaults() {
+        let complete = load(&format!("{GLOBALS}{}", entry("default", &[])));
+        assert_eq!(service(&complete).deployment, "default");
+
+        let falls_back = load(&format!(
+            "{GLOBALS}defaults:\n  step: 5%\n{}",
+            entry("default", &[("step", "ABSENT")])
+        ));
+        assert_eq!(service(&falls_back).step, "5%".parse().unwrap());
+    }
+
+    #[test]
+    fn an_envelope_in_which_nothing_could_move_is_refused_wherever_its_halves_stand() {
+        for (defaults, own, expected) in [
+            (
+                "{}",
+                "max_surge: 0, max_unavailable: 0",
+                Some("max_unavailable: \"0\""),
+            ),
+            (
+                "{max_surge: 0}",
+                "max_unavailable: 0%",
+                Some("max_unavailable: \"0%\""),
+            ),
+            (
+                "{max_unavailable: 0}",
+                "max_surge: 0%",
+                Some("max_surge: \"0%\""),
+            ),
+            ("{max_surge: 0}", "max_unavailable: 1", None),
+            ("{}", "max_surge: 0", None),
+            ("{}", "max_unavailable: 0", None),
+        ] {
+            let loaded = load(&format!(
+                "{GLOBALS}defaults: {defaults}\norders: {{breakpoint: 1, step: 1, abort: 1m, \
+                 max_step_duration: 1m, check_success_step_duration: 1m, success: [], {own}}}\n"
+            ));
+            let expected: Vec<String> = expected
+                .into_iter()
+                .map(|told| {
+                    format!(
+                        "orders.{told}: expected max_surge or max_unavailable above zero: \
+                         with both at 0 no pod could ever be replaced"
+                    )
+                })
+                .collect();
+            assert_eq!(problems(&loaded), expected, "{defaults} {own}");
+        }
     }
 }

@@ -142,6 +142,13 @@ impl Share {
         // A share is at most the whole, so the result fits; the fallback is that very bound.
         Replicas(u32::try_from(rounded_up).unwrap_or(total.0))
     }
+
+    /// This share of `total`, rounded down: from 0, where it is less than one replica, to `total`.
+    pub fn of_rounded_down(self, total: Replicas) -> Replicas {
+        let exact = u64::from(total.0) * u64::from(self.millionths.get());
+        let rounded_down = exact / u64::from(Self::WHOLE);
+        Replicas(u32::try_from(rounded_down).unwrap_or(total.0))
+    }
 }
 
 /// Reads `10%` or `2.5%`.
@@ -245,7 +252,7 @@ fn is_digits(text: &str) -> bool {
 }
 
 /// Digits that read the same in every YAML version: `010` is eight in YAML 1.1.
-fn is_decimal(text: &str) -> bool {
+pub(super) fn is_decimal(text: &str) -> bool {
     is_digits(text) && (text.len() == 1 || !text.starts_with('0'))
 }
 
