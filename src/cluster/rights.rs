@@ -60,9 +60,12 @@ pub(super) fn right_for(action: &Action) -> (Kind, Verb) {
         Action::WriteState { .. } => (Kind::PodTemplate, Verb::Patch),
         Action::DeleteState { .. } => (Kind::PodTemplate, Verb::Delete),
         Action::CreateClone { .. } => (Kind::Deployment, Verb::Create),
-        Action::Pause { .. } | Action::Unpause { .. } | Action::Scale { .. } => {
-            (Kind::Deployment, Verb::Patch)
-        }
+        Action::Pause { .. }
+        | Action::Unpause { .. }
+        | Action::Scale { .. }
+        | Action::ReplaceTemplate { .. }
+        | Action::LetRoll { .. }
+        | Action::StopRolling { .. } => (Kind::Deployment, Verb::Patch),
         Action::DeleteClone { .. } => (Kind::Deployment, Verb::Delete),
         Action::CreateReplicaSet { .. } => (Kind::ReplicaSet, Verb::Create),
         Action::MoveReplicaSet { .. } | Action::RaiseRevision { .. } => {

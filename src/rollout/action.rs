@@ -3,6 +3,8 @@
 //! Every action carries its precondition, so that one decided on a stale view, or by a deposed daemon, fails instead of
 //! doing harm, and each is safe to repeat after a crash.
 
+use serde_json::Value;
+
 use super::Replicas;
 use super::command::Answer;
 use super::observation::{DeploymentRest, ResourceVersion, Uid};
@@ -74,6 +76,31 @@ pub enum Action {
         from: Replicas,
         /// The number it gets.
         to: Replicas,
+    },
+    /// Gives the paused canary another template; refused when it has changed or is not paused.
+    ReplaceTemplate {
+        /// Its life.
+        uid: Uid,
+        /// The version decided on.
+        resource_version: ResourceVersion,
+        /// Its next template.
+        template: Template,
+    },
+    /// Takes the canary's pause off, so that the controller rolls its template out natively, within this strategy.
+    LetRoll {
+        /// Its life.
+        uid: Uid,
+        /// The version whose template is to be rolled out.
+        resource_version: ResourceVersion,
+        /// `spec.strategy`.
+        strategy: Value,
+    },
+    /// Pauses the canary amid a native rollout, with a strategy that lets a paused Deployment start nothing.
+    StopRolling {
+        /// Its life.
+        uid: Uid,
+        /// `spec.strategy`.
+        strategy: Value,
     },
     /// Deletes a clone.
     DeleteClone {

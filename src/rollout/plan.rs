@@ -11,7 +11,7 @@ use super::observation::Role;
 use super::replicas::Counts;
 use super::state::{Cause, Failure, Outcome, Rejection, Rewrite};
 use super::template::RolloutNumber;
-use crate::config::display_duration;
+use crate::config::{OnFailure, display_duration};
 
 /// The outcome of one pass.
 #[derive(Clone, Debug)]
@@ -283,6 +283,8 @@ pub enum Event {
         allowed: u32,
         /// What was seen.
         evidence: String,
+        /// What too many of them lead to.
+        then: OnFailure,
     },
     /// A check said neither yes nor no.
     CheckInconclusive {
@@ -292,6 +294,8 @@ pub enum Event {
         limit: Duration,
         /// What was seen.
         evidence: String,
+        /// What that leads to.
+        then: OnFailure,
     },
     /// A check said yes again after some that said neither yes nor no.
     CheckConclusive {
@@ -367,6 +371,17 @@ pub enum Event {
         /// The numbers that stay.
         counts: Counts,
     },
+    /// A new template replaces a frozen canary in place.
+    Replacing {
+        /// The rollout's number from now on.
+        rollout: RolloutNumber,
+        /// What changes.
+        diff: TemplateDiff,
+        /// Where the rollout is.
+        at: Position,
+        /// How many pods are replaced.
+        canary: Replicas,
+    },
     /// A person's command was carried out, or was not.
     Answered(Answer),
     /// X got another template by a person's order.
@@ -424,6 +439,12 @@ impl Status {
                     rejection: before, ..
                 },
             ) => rejection == before,
+            (
+                Self::Frozen { failure, .. },
+                Self::Frozen {
+                    failure: before, ..
+                },
+            ) => failure == before,
             (_, _) => false,
         };
         self == told || same_but_replicas || (starting(self) && starting(told))
@@ -445,7 +466,6 @@ impl Event {
             | Self::Removed { .. }
             | Self::AcceptedByHand { .. }
             | Self::Restored { .. }
-            | Self::Froze { .. }
             | Self::Ended {
                 outcome: Outcome::Interrupted { .. },
             } => Attention::Wanted,
@@ -455,6 +475,7 @@ impl Event {
             },
             Self::Registered { .. }
             | Self::Rewritten { .. }
+            | Self::Replacing { .. }
             | Self::Candidate { .. }
             | Self::CheckConclusive { .. }
             | Self::Trusted { .. }
@@ -462,7 +483,7 @@ impl Event {
             | Self::Promoted { .. }
             | Self::Released { .. } => Attention::Routine,
             // The status that follows says so with its reason.
-            Self::Closed { .. } => Attention::Detail,
+            Self::Closed { .. } | Self::Froze { .. } => Attention::Detail,
         }
     }
 }
@@ -639,6 +660,13 @@ fn what_next(cause: Cause) -> &'static str {
     }
 }
 
+fn led_to(then: OnFailure) -> &'static str {
+    match then {
+        OnFailure::RollBack => "rolled back",
+        OnFailure::Freeze => "frozen",
+    }
+}
+
 impl fmt::Display for Blocked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -715,21 +743,24 @@ impl fmt::Display for Event {
                 failed,
                 allowed,
                 evidence,
+                then,
             } => {
                 write!(f, "{at}: check failed ({failed} of {allowed}): {evidence}")?;
                 let left = allowed.saturating_sub(*failed);
                 match left {
                     0 => Ok(()),
-                    left => write!(f, "; {left} more in this step and it is rolled back"),
+                    left => write!(f, "; {left} more in this step and it is {}", led_to(*then)),
                 }
             }
             Self::CheckInconclusive {
                 at,
                 limit,
                 evidence,
+                then,
             } => write!(
                 f,
-                "{at}: check inconclusive: {evidence}; neither good nor bad, asking again; rolled back after {} without a conclusive check",
+                "{at}: check inconclusive: {evidence}; neither good nor bad, asking again; {} after {} without a conclusive check",
+                led_to(*then),
                 display_duration(*limit)
             ),
             Self::CheckConclusive { at } => write!(f, "{at}: checks pass again"),
@@ -806,6 +837,16 @@ impl fmt::Display for Event {
                 f,
                 "frozen: {failure}; {at} stays as it is, canary {}, primary {}",
                 counts.canary, counts.primary
+            ),
+            Self::Replacing {
+                rollout,
+                diff,
+                at,
+                canary,
+            } => write!(
+                f,
+                "rollout {rollout}: new template for the frozen canary: its {canary} pods are replaced in place, then {at} is \
+                 checked anew\n{diff}"
             ),
             Self::Answered(answer) => {
                 let outcome = match answer.outcome {

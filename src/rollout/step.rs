@@ -12,7 +12,7 @@ use super::plan::{Event, Next, Plan, Position, Status};
 use super::replicas::{Balance, Counts, Ladder, balance};
 use super::state::{Cause, Checks, Elapsed, Failure, Outcome, Phase, Stage, Step};
 use super::template::TemplateHash;
-use crate::config::display_duration;
+use crate::config::{OnFailure, display_duration};
 
 /// Whether a step is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,15 +50,12 @@ pub(super) fn stand<'a>(
     step: &'a Step,
     kind: Kind,
 ) -> Result<Stand<'a>, Box<Plan>> {
-    let ladder = Ladder::new(&pass.service.step, &pass.service.breakpoint, pass.wanted());
-    let at = position(pass, step, kind);
-    let numbers = Counts {
-        canary: step.canary,
-        primary: pass.wanted().saturating_sub(step.canary),
-    };
     let status = Status::Raising {
-        at,
-        counts: numbers,
+        at: position(pass, step, kind),
+        counts: Counts {
+            canary: step.canary,
+            primary: pass.wanted().saturating_sub(step.canary),
+        },
         abort: pass.service.abort,
     };
     if let Some(plan) = pass
@@ -67,6 +64,41 @@ pub(super) fn stand<'a>(
     {
         return Err(Box::new(plan));
     }
+    in_place(pass, candidate, step, kind, &status)
+}
+
+/// The same where X's template and the pauses have been dealt with.
+pub(super) fn in_place<'a>(
+    pass: &'a Pass<'a>,
+    candidate: &'a TemplateHash,
+    step: &'a Step,
+    kind: Kind,
+    status: &Status,
+) -> Result<Stand<'a>, Box<Plan>> {
+    let Clones { primary, canary } = clones(pass, status)?;
+    let set = candidate_set(pass, canary).ok_or_else(|| without_canary(pass))?;
+    Ok(Stand {
+        pass,
+        candidate,
+        step,
+        kind,
+        ladder: Ladder::new(&pass.service.step, &pass.service.breakpoint, pass.wanted()),
+        primary,
+        canary,
+        set,
+    })
+}
+
+/// Both clones of an open rollout, the accepted version on the primary.
+#[derive(Clone, Copy)]
+pub(super) struct Clones<'a> {
+    pub primary: &'a Deployment,
+    pub canary: &'a Deployment,
+}
+
+/// Finds both clones, with X owning nothing and the primary owning the accepted version, or says how that is brought
+/// about.
+pub(super) fn clones<'a>(pass: &Pass<'a>, status: &Status) -> Result<Clones<'a>, Box<Plan>> {
     let accepted = pass.accepted_set();
     if accepted.is_some_and(|set| set.owner == pass.original.uid) {
         // Orphaned by the primary's deletion, X has adopted it (design section 3, fact 16): it is no stray.
@@ -82,15 +114,15 @@ pub(super) fn stand<'a>(
     if let Some(plan) = pass.clear_original(status.clone()) {
         return Err(Box::new(plan));
     }
-    let canary = pass.deployment(Role::Canary);
-    let set = canary.and_then(|canary| candidate_set(pass, canary));
-    let (Some(canary), Some(set)) = (canary, set) else {
-        let what = "the canary was deleted".to_owned();
-        return Err(Box::new(
+    let canary = pass
+        .deployment(Role::Canary)
+        .filter(|canary| {
             pass.observation
-                .live(pass.close(Outcome::Interrupted { what })),
-        ));
-    };
+                .replica_sets_of(&canary.uid)
+                .next()
+                .is_some()
+        })
+        .ok_or_else(|| without_canary(pass))?;
     // The accepted version's pods are gone with their Deployment: bring them back at once, never from X (case K09).
     let restored = |action: Action| {
         let event = Event::Restored {
@@ -115,16 +147,15 @@ pub(super) fn stand<'a>(
     {
         return Err(restored(pass.create_set(pass.accepted(), primary)));
     }
-    Ok(Stand {
-        pass,
-        candidate,
-        step,
-        kind,
-        ladder,
-        primary,
-        canary,
-        set,
-    })
+    Ok(Clones { primary, canary })
+}
+
+fn without_canary(pass: &Pass<'_>) -> Box<Plan> {
+    let what = "the canary was deleted".to_owned();
+    Box::new(
+        pass.observation
+            .live(pass.close(Outcome::Interrupted { what })),
+    )
 }
 
 /// The ReplicaSet that the canary runs.
@@ -139,7 +170,7 @@ pub(super) fn candidate_set<'a>(pass: &Pass<'a>, canary: &Deployment) -> Option<
 }
 
 /// At R = 0 the step is still one of those that R had (case K30).
-fn position(pass: &Pass<'_>, step: &Step, kind: Kind) -> Position {
+pub(super) fn position(pass: &Pass<'_>, step: &Step, kind: Kind) -> Position {
     let wanted = match pass.wanted() {
         Replicas::ZERO => step.wanted,
         wanted => wanted,
@@ -338,17 +369,7 @@ impl<'a> Stand<'a> {
     }
 
     fn scales(&self, now: Counts, next: Counts) -> Vec<Action> {
-        let mut actions = Vec::new();
-        if next.primary < now.primary {
-            actions.push(scale(CloneRole::Primary, self.primary, next.primary));
-        }
-        if next.canary != now.canary {
-            actions.push(scale(CloneRole::Canary, self.canary, next.canary));
-        }
-        if next.primary > now.primary {
-            actions.push(scale(CloneRole::Primary, self.primary, next.primary));
-        }
-        actions
+        self.clones().scales(now, next)
     }
 
     fn write_numbers(&self, now: Counts, next: Counts) -> Plan {
@@ -385,6 +406,11 @@ impl<'a> Stand<'a> {
 
     /// The canary's pods were not available for as long as `abort` allows.
     pub fn fail_unavailable(&self) -> Plan {
+        self.fail(self.unavailable())
+    }
+
+    /// Why that is a failure.
+    pub fn unavailable(&self) -> Failure {
         let evidence = format!(
             "{} of {} canary pods available after {}{}",
             self.available(),
@@ -392,10 +418,10 @@ impl<'a> Stand<'a> {
             display_duration(self.pass.service.abort),
             self.why_not_available()
         );
-        self.fail(Failure {
+        Failure {
             cause: Cause::NotAvailable,
             evidence,
-        })
+        }
     }
 
     /// What the first canary pod that is not ready says of itself.
@@ -558,7 +584,102 @@ impl<'a> Stand<'a> {
 
     /// The candidate failed.
     pub fn fail(&self, failure: Failure) -> Plan {
-        self.pass
-            .reject(self.candidate, self.canary, Some(self.set), failure)
+        match self.pass.service.on_failure {
+            OnFailure::RollBack => {
+                self.pass
+                    .reject(self.candidate, self.canary, Some(self.set), failure)
+            }
+            OnFailure::Freeze => self.freeze(failure),
+        }
+    }
+
+    /// Keeps the clones where they are, whatever is done to them, with `canary` pods of the candidate: only R is followed
+    /// (design section 2, "R changes while open").
+    pub fn keep(&self, canary: Replicas, status: Status) -> Plan {
+        self.clones()
+            .follow(self.pass, self.standing(canary), &status)
+            .unwrap_or_else(|| Plan::wait(status))
+    }
+
+    /// The numbers of a rollout that does not move.
+    pub fn standing(&self, canary: Replicas) -> Counts {
+        self.clones().standing(self.pass, canary, self.available())
+    }
+
+    fn clones(&self) -> Clones<'a> {
+        Clones {
+            primary: self.primary,
+            canary: self.canary,
+        }
+    }
+}
+
+impl Clones<'_> {
+    fn counts(&self) -> Counts {
+        Counts {
+            canary: self.canary.replicas,
+            primary: self.primary.replicas,
+        }
+    }
+
+    /// The numbers of a rollout that does not move: what R gains goes to the accepted version, what it loses is taken
+    /// from it first. A primary that stands in for canary pods which are not available goes on doing so, within the
+    /// envelope (promise 3).
+    pub fn standing(&self, pass: &Pass<'_>, canary: Replicas, available: Replicas) -> Counts {
+        let wanted = pass.wanted();
+        let surge = Ladder::new(&pass.service.step, &pass.service.breakpoint, wanted).step();
+        let canary = canary.min(wanted);
+        let settled = wanted.saturating_sub(canary);
+        let most = Replicas(wanted.0.saturating_add(surge.0)).saturating_sub(canary);
+        let stands_in = wanted.saturating_sub(available.min(canary)).min(most);
+        Counts {
+            canary,
+            primary: self.primary.replicas.min(stands_in).max(settled),
+        }
+    }
+
+    /// Writes the numbers that differ.
+    pub fn follow(&self, pass: &Pass<'_>, mut next: Counts, status: &Status) -> Option<Plan> {
+        let now = self.counts();
+        if next.canary > now.canary && self.is_mixed(pass) {
+            // Two active ReplicaSets of a paused Deployment grow in proportion (design section 3, fact 1), and never is a
+            // pod of the version that failed started again.
+            next.canary = now.canary;
+        }
+        if next == now {
+            return None;
+        }
+        // What was lowered must be gone before the other side is raised (promise 3).
+        let overhang = (next.canary > now.canary && pass.alive(self.primary) > now.primary)
+            || (next.primary > now.primary && pass.alive(self.canary) > now.canary);
+        if overhang {
+            return Some(Plan::wait(status.clone()));
+        }
+        Some(Plan::act(status.clone(), self.scales(now, next)))
+    }
+
+    /// Whether the canary still has pods, or may get pods, of another version than its own.
+    fn is_mixed(&self, pass: &Pass<'_>) -> bool {
+        let mut others = pass
+            .observation
+            .replica_sets_of(&self.canary.uid)
+            .filter(|set| set.template != self.canary.template)
+            .peekable();
+        others.peek().is_some()
+            && (self.canary.observed == Observed::NotYet || others.any(|set| !set.is_empty()))
+    }
+
+    fn scales(&self, now: Counts, next: Counts) -> Vec<Action> {
+        let mut actions = Vec::new();
+        if next.primary < now.primary {
+            actions.push(scale(CloneRole::Primary, self.primary, next.primary));
+        }
+        if next.canary != now.canary {
+            actions.push(scale(CloneRole::Canary, self.canary, next.canary));
+        }
+        if next.primary > now.primary {
+            actions.push(scale(CloneRole::Primary, self.primary, next.primary));
+        }
+        actions
     }
 }
