@@ -95,7 +95,7 @@ pub enum Action {
         /// `spec.strategy`.
         strategy: Value,
     },
-    /// Pauses the canary amid a native rollout, with a strategy that lets a paused Deployment start nothing.
+    /// Pauses the canary amid a native rollout, with a strategy by which a paused Deployment starts nothing.
     StopRolling {
         /// Its life.
         uid: Uid,

@@ -1,19 +1,19 @@
 //! Forward only (`on_failure: freeze`): what failed stands still until a person decides or the next template comes, which
 //! replaces the canary in place: as many pods, never back to the accepted version.
 //!
-//! A frozen canary is the one Deployment that Kubernetes rolls by itself (design section 2, "Pausing"). While it is
-//! paused its strategy lets it surge by nothing: a paused Deployment with two active ReplicaSets grows both until the
-//! surge is used up (design section 3, fact 1), and pods of the version that failed are never started again.
+//! A frozen canary is the one Deployment that Kubernetes rolls by itself (design section 2, "Pausing"). When it is paused
+//! amid that, its strategy becomes `Recreate`: by `RollingUpdate` a paused Deployment with two active ReplicaSets grows
+//! both until its surge is used up (design section 3, fact 1), and no pod of the version that failed is started again.
 
 use serde_json::{Value, json};
 
 use super::Replicas;
 use super::action::Action;
-use super::decide::{Pass, Wish, delete};
+use super::decide::{Pass, Wish, delete, images};
 use super::diff::TemplateDiff;
 use super::observation::{Deployment, Observed, ReplicaSet, Role, Rolling};
 use super::open::{Prepared, prepare_canary};
-use super::plan::{Event, Next, Plan, Position, Status};
+use super::plan::{Event, Images, Next, Plan, Position, Status};
 use super::replicas::{Counts, Ladder};
 use super::state::{Cause, Elapsed, Failure, Phase, State, Step};
 use super::step::{Clones, Kind, Stand, candidate_set, clones, in_place, position};
@@ -59,6 +59,9 @@ fn frozen(pass: &Pass<'_>, step: &Step, counts: Counts, failure: &Failure) -> St
     Status::Frozen {
         at: at(pass, step),
         counts,
+        images: pass
+            .deployment(Role::Canary)
+            .map_or(Images(Vec::new()), |canary| images(&canary.template)),
         failure: Box::new(failure.clone()),
         deployment: pass.original.name.clone(),
     }
@@ -176,7 +179,7 @@ pub(super) fn replace(
         clones,
         status,
     };
-    let counts = clones.standing(pass, step.canary, replacement.available());
+    let counts = clones.standing(pass, step.canary);
     if let Some(plan) = clones.follow(pass, counts, &replacement.status) {
         return plan;
     }
@@ -207,12 +210,6 @@ impl<'a> Replacement<'a> {
 
     fn act(&self, action: Action) -> Plan {
         Plan::act(self.status.clone(), vec![action])
-    }
-
-    /// Available canary pods of whatever version.
-    fn available(&self) -> Replicas {
-        let sets = self.sets();
-        Replicas(sets.map(|set| set.available.0).fold(0, u32::saturating_add))
     }
 
     fn sets(&self) -> impl Iterator<Item = &'a ReplicaSet> + use<'a> {
@@ -276,7 +273,7 @@ impl<'a> Replacement<'a> {
         self.act(stop_rolling(self.canary()))
     }
 
-    /// Whether a pause would start nothing: a paused Deployment fills up what is missing, with pods of whichever version.
+    /// Whether a pause would start nothing: a paused Deployment fills its one active ReplicaSet up.
     fn can_stop(&self) -> bool {
         let wanted = self.sets().map(|set| set.replicas.0);
         wanted.fold(0, u32::saturating_add) >= self.canary().replicas.0
@@ -294,8 +291,8 @@ impl<'a> Replacement<'a> {
         Ladder::new(&service.step, &service.breakpoint, self.pass.wanted()).step()
     }
 
-    /// X's own strategy within the envelope. Where it may surge it loses no pod meanwhile, so that there are never fewer
-    /// than C and a pause in the midst of it starts none.
+    /// X's own strategy within the envelope. Where it may surge it loses no pod meanwhile (promise 3), so that there are
+    /// never fewer than C and a pause in the midst of it fills nothing up.
     fn strategy(&self) -> Value {
         let own = &self.pass.original.rest;
         let number = self.canary().replicas;
@@ -408,18 +405,21 @@ impl<'a> Replacement<'a> {
     }
 }
 
-/// Pauses a canary of two versions. It surges by nothing from then on, or the pause would start pods of both.
+/// Pauses a canary of two versions: from then on both stay as they are.
 pub(super) fn stop_rolling(canary: &Deployment) -> Action {
-    let strategy = if canary.rest.recreates() {
-        canary.rest.strategy.clone()
-    } else {
-        json!({
-            "type": "RollingUpdate",
-            "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1},
-        })
-    };
     Action::StopRolling {
         uid: canary.uid.clone(),
-        strategy,
+        strategy: json!({"type": "Recreate"}),
+    }
+}
+
+/// Lets a paused canary of two versions shrink, both in proportion, and grow by nothing.
+pub(super) fn let_shrink(canary: &Deployment) -> Action {
+    Action::StopRolling {
+        uid: canary.uid.clone(),
+        strategy: json!({
+            "type": "RollingUpdate",
+            "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1},
+        }),
     }
 }

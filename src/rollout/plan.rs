@@ -131,7 +131,9 @@ pub enum Status {
         at: Position,
         /// The numbers that stay.
         counts: Counts,
-        /// What failed.
+        /// The version that failed.
+        images: Images,
+        /// Why.
         failure: Box<Failure>,
         /// X's name.
         deployment: String,
@@ -598,12 +600,14 @@ impl fmt::Display for Status {
             Self::Frozen {
                 at,
                 counts,
+                images,
                 failure,
                 deployment,
             } => write!(
                 f,
-                "frozen at {at}: canary {}, primary {} stay ({failure}); next: deploy a fix, it replaces the canary in place; \
-                 or volery resume {deployment} to check again, promote to trust it, abort to go back",
+                "frozen at {at}: {images} failed ({failure}); canary {} and primary {} stay as they are; next: deploy a fix, it \
+                 replaces the canary in place; or volery resume {deployment} to check again, promote to trust it, abort to go \
+                 back",
                 counts.canary, counts.primary
             ),
             Self::Replacing { at, canary } => write!(

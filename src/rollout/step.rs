@@ -5,8 +5,9 @@ use std::time::Duration;
 use super::Replicas;
 use super::action::{Action, CloneRole};
 use super::decide::{Pass, images};
+use super::freeze::let_shrink;
 use super::handover::scale;
-use super::observation::{Deployment, Life, Observed, Pod, Ready, ReplicaSet, Role};
+use super::observation::{Deployment, Life, Observed, Pod, Ready, ReplicaSet, Role, Rolling};
 use super::open::create_primary;
 use super::plan::{Event, Next, Plan, Position, Status};
 use super::replicas::{Balance, Counts, Ladder, balance};
@@ -603,7 +604,7 @@ impl<'a> Stand<'a> {
 
     /// The numbers of a rollout that does not move.
     pub fn standing(&self, canary: Replicas) -> Counts {
-        self.clones().standing(self.pass, canary, self.available())
+        self.clones().standing(self.pass, canary)
     }
 
     fn clones(&self) -> Clones<'a> {
@@ -625,7 +626,8 @@ impl Clones<'_> {
     /// The numbers of a rollout that does not move: what R gains goes to the accepted version, what it loses is taken
     /// from it first. A primary that stands in for canary pods which are not available goes on doing so, within the
     /// envelope (promise 3).
-    pub fn standing(&self, pass: &Pass<'_>, canary: Replicas, available: Replicas) -> Counts {
+    pub fn standing(&self, pass: &Pass<'_>, canary: Replicas) -> Counts {
+        let available = self.available(pass);
         let wanted = pass.wanted();
         let surge = Ladder::new(&pass.service.step, &pass.service.breakpoint, wanted).step();
         let canary = canary.min(wanted);
@@ -638,10 +640,25 @@ impl Clones<'_> {
         }
     }
 
+    /// Available canary pods of whatever version, by the more cautious of two witnesses.
+    fn available(&self, pass: &Pass<'_>) -> Replicas {
+        let seen = &pass.observation;
+        let told = seen
+            .replica_sets_of(&self.canary.uid)
+            .map(|set| set.available.0)
+            .fold(0, u32::saturating_add);
+        let ready = seen
+            .pods_of(&self.canary.uid)
+            .filter(|pod| pod.is_alive() && pod.ready == Ready::Yes)
+            .count();
+        Replicas(u32::try_from(ready).unwrap_or(u32::MAX).min(told))
+    }
+
     /// Writes the numbers that differ.
     pub fn follow(&self, pass: &Pass<'_>, mut next: Counts, status: &Status) -> Option<Plan> {
         let now = self.counts();
-        if next.canary > now.canary && self.is_mixed(pass) {
+        let is_mixed = self.is_mixed(pass);
+        if next.canary > now.canary && is_mixed {
             // Two active ReplicaSets of a paused Deployment grow in proportion (design section 3, fact 1), and never is a
             // pod of the version that failed started again.
             next.canary = now.canary;
@@ -655,7 +672,12 @@ impl Clones<'_> {
         if overhang {
             return Some(Plan::wait(status.clone()));
         }
-        Some(Plan::act(status.clone(), self.scales(now, next)))
+        let mut actions = self.scales(now, next);
+        let stays = self.canary.rolling == Rolling::Paused && self.canary.rest.recreates();
+        if next.canary < now.canary && is_mixed && stays {
+            actions.insert(0, let_shrink(self.canary));
+        }
+        Some(Plan::act(status.clone(), actions))
     }
 
     /// Whether the canary still has pods, or may get pods, of another version than its own.
