@@ -279,16 +279,20 @@ impl<'a> Replacement<'a> {
         wanted.fold(0, u32::saturating_add) >= self.canary().replicas.0
     }
 
-    /// R fell, and a step with it.
+    /// R fell, and what may exist beyond it.
     fn surges_too_far(&self) -> bool {
         let rest = &self.canary().rest;
         !rest.recreates() && rest.max_surge(self.canary().replicas) > self.surge()
     }
 
-    /// The most pods that may exist beyond R: C + P is R already.
+    /// How many pods more than the canary's number may exist: a primary may still stand in for some (promise 3).
     fn surge(&self) -> Replicas {
-        let service = self.pass.service;
-        Ladder::new(&service.step, &service.breakpoint, self.pass.wanted()).step()
+        let (service, wanted) = (self.pass.service, self.pass.wanted());
+        let step = Ladder::new(&service.step, &service.breakpoint, wanted).step();
+        let Clones { primary, canary } = self.clones;
+        Replicas(wanted.0.saturating_add(step.0))
+            .saturating_sub(canary.replicas)
+            .saturating_sub(primary.replicas)
     }
 
     /// X's own strategy within the envelope. Where it may surge it loses no pod meanwhile (promise 3), so that there are

@@ -666,10 +666,19 @@ impl Clones<'_> {
         if next == now {
             return None;
         }
-        // What was lowered must be gone before the other side is raised (promise 3).
-        let overhang = (next.canary > now.canary && pass.alive(self.primary) > now.primary)
-            || (next.primary > now.primary && pass.alive(self.canary) > now.canary);
-        if overhang {
+        // What was lowered may not be gone yet: the other side is raised as far as there is room (promise 3).
+        let wanted = pass.wanted();
+        let step = Ladder::new(&pass.service.step, &pass.service.breakpoint, wanted).step();
+        let most = Replicas(wanted.0.saturating_add(step.0));
+        if next.canary > now.canary {
+            let room = most.saturating_sub(pass.alive(self.primary));
+            next.canary = next.canary.min(room).max(now.canary);
+        }
+        if next.primary > now.primary {
+            let room = most.saturating_sub(pass.alive(self.canary));
+            next.primary = next.primary.min(room).max(now.primary);
+        }
+        if next == now {
             return Some(Plan::wait(status.clone()));
         }
         let mut actions = self.scales(now, next);

@@ -403,11 +403,10 @@ impl Promises {
         let kept = i64::from(step.canary.0);
         let (least, most) = self.wanted(write.at);
         if write.kind == Kind::Deployment && write.agent == AGENT {
-            let canary = now.get(
-                Kind::Deployment,
-                NAMESPACE,
-                &format!("{}-canary", self.name),
-            );
+            let name = format!("{}-canary", self.name);
+            let canary = now
+                .get(Kind::Deployment, NAMESPACE, &write.name)
+                .filter(|canary| canary.name() == name);
             let number = canary.map_or(kept, Object::replicas);
             if number < kept.min(least) {
                 broken.push(format!("the frozen canary has {number} of its {kept} pods"));

@@ -325,10 +325,16 @@ impl World {
         .await;
     }
 
-    /// Waits until the clones report so many pods each.
+    /// Waits until the clones have so many pods each, all available.
     pub async fn until_numbers(&self, name: &str, canary: u32, primary: u32) {
+        let wanted = [i64::from(canary), i64::from(primary)];
         self.until(&format!("the numbers ({canary},{primary})"), |world| {
-            world.numbers(name) == [i64::from(canary), i64::from(primary)]
+            let available = ["canary", "primary"].map(|clone| {
+                world
+                    .object(Kind::Deployment, &format!("{name}-{clone}"))
+                    .map_or(-1, |clone| clone.status("availableReplicas"))
+            });
+            world.numbers(name) == wanted && available == wanted
         })
         .await;
     }
