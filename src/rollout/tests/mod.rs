@@ -2,6 +2,7 @@
 #![allow(clippy::wildcard_enum_match_arm)]
 
 mod close;
+mod freeze;
 mod handover;
 mod judge;
 mod release;
