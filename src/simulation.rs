@@ -113,6 +113,7 @@ pub fn main(arguments: &Arguments) -> ExitCode {
         Ok(Ending::Promoted) => ExitCode::SUCCESS,
         Ok(
             Ending::RolledBack
+            | Ending::Frozen
             | Ending::Cancelled
             | Ending::Released
             | Ending::Waiting

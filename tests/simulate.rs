@@ -78,6 +78,33 @@ logs! {
     without_expressions: ["--service", "invoices", "--replicas", "6"];
 }
 
+/// The first service of the example with `on_failure: freeze`.
+fn forward_only(arguments: &[&str]) -> String {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("orders.yaml");
+    let text = std::fs::read_to_string(example("orders.yaml")).unwrap();
+    let freezing = text.replace("# on_failure: freeze", "on_failure: freeze");
+    assert_ne!(text, freezing);
+    std::fs::write(&file, freezing).unwrap();
+    read(&simulate_file(&file, arguments))
+}
+
+#[test]
+fn frozen() {
+    insta::assert_snapshot!(forward_only(&["--bad", "metrics@step3"]));
+}
+
+#[test]
+fn frozen_and_replaced_in_place_by_a_fix() {
+    insta::assert_snapshot!(forward_only(&[
+        "--bad",
+        "metrics@step3",
+        "--at",
+        "1h",
+        "image v3"
+    ]));
+}
+
 #[test]
 fn registered_and_released() {
     let directory = tempfile::tempdir().unwrap();

@@ -231,19 +231,26 @@ pub(super) fn pod(object: &DynamicObject) -> Option<Pod> {
 fn container(status: &Value) -> Container {
     let waiting = status.pointer("/state/waiting").map(|waiting| {
         let reason = text(waiting, "/reason").unwrap_or_else(|| "waiting".to_owned());
-        text(waiting, "/message").map_or(reason.clone(), |message| format!("{reason}: {message}"))
+        match text(waiting, "/message").and_then(|message| one_line(&message)) {
+            Some(message) => format!("{reason}: {message}"),
+            None => reason,
+        }
     });
     let ended = status
-        .pointer("/lastState/terminated")
-        .or_else(|| status.pointer("/state/terminated"));
+        .pointer("/state/terminated")
+        .or_else(|| status.pointer("/lastState/terminated"));
     let last_end = ended.map(|ended| {
         let code = ended
             .pointer("/exitCode")
             .and_then(Value::as_i64)
             .unwrap_or(0);
-        text(ended, "/reason").map_or(format!("exit code {code}"), |reason| {
+        let how = text(ended, "/reason").map_or(format!("exit code {code}"), |reason| {
             format!("{reason}, exit code {code}")
-        })
+        });
+        match text(ended, "/message").and_then(|message| one_line(&message)) {
+            Some(message) => format!("{how}: {message}"),
+            None => how,
+        }
     });
     Container {
         name: text(status, "/name").unwrap_or_default(),
@@ -251,6 +258,21 @@ fn container(status: &Value) -> Container {
         waiting,
         last_end,
     }
+}
+
+/// The longest message of a kubelet or container that is quoted, in characters.
+const LONGEST_MESSAGE: usize = 200;
+
+/// A message as part of a line: a termination message may be the end of a log.
+fn one_line(message: &str) -> Option<String> {
+    let words: Vec<&str> = message.split_whitespace().collect();
+    let line = words.join(" ");
+    let cut = line.char_indices().nth(LONGEST_MESSAGE).map(|(end, _)| end);
+    let line = match cut {
+        Some(end) => format!("{}...", line.get(..end).unwrap_or_default().trim_end()),
+        None => line,
+    };
+    (!line.is_empty()).then_some(line)
 }
 
 fn condition<'a>(data: &'a Value, kind: &str, status: &str) -> Option<&'a Value> {

@@ -15,7 +15,7 @@ use super::{
     ROLE_LABEL, STATE_ANNOTATION, STATE_ROLE,
 };
 use crate::rollout::Action;
-use crate::rollout::action::{Guard, Owner, state_name};
+use crate::rollout::action::{CloneRole, Guard, Owner, state_name};
 use crate::rollout::observation::{Deployment, DeploymentRest, Uid};
 use crate::rollout::state::State;
 use crate::rollout::template::{HASH_LABEL, Template};
@@ -187,6 +187,46 @@ impl Cluster {
                     put("/metadata/ownerReferences", json!([owner])),
                 ];
                 self.patch_json(kind, namespace, name, operations).await
+            }
+            Action::ReplaceTemplate {
+                uid,
+                resource_version,
+                template,
+            } => {
+                let operations = vec![
+                    test("/metadata/uid", json!(uid)),
+                    test("/metadata/resourceVersion", json!(resource_version.0)),
+                    test("/spec/paused", json!(true)),
+                    put("/spec/template", template.json().clone()),
+                ];
+                let name = CloneRole::Canary.name(&original.name);
+                self.patch_json(kind, namespace, &name, operations).await
+            }
+            Action::LetRoll {
+                uid,
+                resource_version,
+                strategy,
+            } => {
+                let operations = vec![
+                    test("/metadata/uid", json!(uid)),
+                    test("/metadata/resourceVersion", json!(resource_version.0)),
+                    test("/spec/paused", json!(true)),
+                    put("/spec/strategy", strategy.clone()),
+                    PatchOperation::Remove(RemoveOperation {
+                        path: pointer("/spec/paused"),
+                    }),
+                ];
+                let name = CloneRole::Canary.name(&original.name);
+                self.patch_json(kind, namespace, &name, operations).await
+            }
+            Action::StopRolling { uid, strategy } => {
+                let operations = vec![
+                    test("/metadata/uid", json!(uid)),
+                    put("/spec/strategy", strategy.clone()),
+                    put("/spec/paused", json!(true)),
+                ];
+                let name = CloneRole::Canary.name(&original.name);
+                self.patch_json(kind, namespace, &name, operations).await
             }
             Action::DeleteClone { clone, uid } => {
                 self.delete(kind, namespace, &clone.name(&original.name), uid)

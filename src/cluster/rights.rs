@@ -73,7 +73,10 @@ pub(super) fn right_for(action: &Action) -> (Kind, Verb) {
             what: Orphan::Clone,
             ..
         }
-        | Action::Scale { .. } => (Kind::Deployment, Verb::Patch),
+        | Action::Scale { .. }
+        | Action::ReplaceTemplate { .. }
+        | Action::LetRoll { .. }
+        | Action::StopRolling { .. } => (Kind::Deployment, Verb::Patch),
         Action::DeleteClone { .. } => (Kind::Deployment, Verb::Delete),
         Action::CreateReplicaSet { .. } => (Kind::ReplicaSet, Verb::Create),
         Action::MoveReplicaSet { .. } | Action::RaiseRevision { .. } => {

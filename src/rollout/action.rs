@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::Value;
+
 use super::Replicas;
 use super::command::Answer;
 use super::observation::{DeploymentRest, ResourceVersion, Uid};
@@ -89,6 +91,31 @@ pub enum Action {
         from: Replicas,
         /// The number it gets.
         to: Replicas,
+    },
+    /// Gives the paused canary another template; refused when it has changed or is not paused.
+    ReplaceTemplate {
+        /// Its life.
+        uid: Uid,
+        /// The version decided on.
+        resource_version: ResourceVersion,
+        /// Its next template.
+        template: Template,
+    },
+    /// Takes the canary's pause off, so that the controller rolls its template out natively, within this strategy.
+    LetRoll {
+        /// Its life.
+        uid: Uid,
+        /// The version whose template is to be rolled out.
+        resource_version: ResourceVersion,
+        /// `spec.strategy`.
+        strategy: Value,
+    },
+    /// Pauses the canary amid a native rollout, with a strategy by which a paused Deployment starts nothing.
+    StopRolling {
+        /// Its life.
+        uid: Uid,
+        /// `spec.strategy`.
+        strategy: Value,
     },
     /// Deletes a clone.
     DeleteClone {

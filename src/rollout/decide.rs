@@ -202,6 +202,16 @@ const FIGHT: usize = 3;
 /// ...within so long before it is called a fight (design section 2, "X found un-paused").
 const FIGHT_WITHIN: Duration = Duration::from_secs(600);
 
+/// What is wanted of an open rollout from outside.
+pub(super) enum Wish {
+    /// The candidate that is being tried.
+    Candidate,
+    /// Another candidate.
+    Other,
+    /// None: the rollout ends like this.
+    None(Outcome),
+}
+
 /// All that one pass over a registered service knows.
 pub(super) struct Pass<'a> {
     pub service: &'a Service,
@@ -237,8 +247,10 @@ impl<'a> Pass<'a> {
                 failure,
             } => freeze::decide(self, candidate, step, failure),
             Phase::Replacing {
-                candidate, step, ..
-            } => freeze::replace(self, candidate, step),
+                candidate,
+                step,
+                elapsed,
+            } => freeze::replace(self, candidate, step, *elapsed),
             Phase::HandingOver { candidate, elapsed } => promote::decide(self, candidate, *elapsed),
             Phase::Closing { outcome, elapsed } => close::decide(self, outcome, *elapsed),
             Phase::Releasing => release::go_on(self),
@@ -422,23 +434,38 @@ impl<'a> Pass<'a> {
 
     /// What ends an open rollout from outside: the entry is gone, or X asks for another template.
     pub fn interruption(&self, candidate: &TemplateHash) -> Option<Plan> {
+        match self.wish(candidate) {
+            Wish::Candidate => None,
+            Wish::None(outcome) => Some(self.close(outcome)),
+            Wish::Other => Some(self.close(Outcome::Superseded)),
+        }
+    }
+
+    /// What is wanted of the open rollout from outside.
+    pub fn wish(&self, candidate: &TemplateHash) -> Wish {
         let opening = matches!(self.state.phase, Phase::Opening { .. });
         let stands_still = self.state.motion == Motion::Held && !opening;
         if self.desired == Desired::Released {
-            Some(self.close(Outcome::Released))
+            Wish::None(Outcome::Released)
         } else if stands_still || self.asks_for(candidate) {
-            None
+            Wish::Candidate
         } else if self.original.template == *self.accepted() {
-            Some(self.close(Outcome::Cancelled))
+            Wish::None(Outcome::Cancelled)
         } else {
-            Some(self.close(Outcome::Superseded))
+            Wish::Other
         }
     }
 
     /// Pauses whatever was found un-paused: first of all things, in every phase but release.
     pub fn repause(&self, status: Status) -> Option<Plan> {
-        let unpaused: Vec<&Deployment> = [Role::Original, Role::Primary, Role::Canary]
-            .into_iter()
+        self.repause_any(&[Role::Original, Role::Primary, Role::Canary], status)
+    }
+
+    /// Pauses those of these that were found un-paused.
+    pub fn repause_any(&self, roles: &[Role], status: Status) -> Option<Plan> {
+        let unpaused: Vec<&Deployment> = roles
+            .iter()
+            .copied()
             .filter_map(|role| self.deployment(role))
             .filter(|deployment| deployment.rolling == Rolling::Unpaused)
             .collect();
@@ -448,10 +475,18 @@ impl<'a> Pass<'a> {
         let event = |deployment: &&Deployment| Event::Repaused {
             deployment: deployment.name.clone(),
         };
-        let pause = |deployment: &&Deployment| Action::Pause {
-            name: deployment.name.clone(),
-            uid: deployment.uid.clone(),
-            resource_version: None,
+        let pause = |deployment: &&Deployment| {
+            let is_canary = self
+                .deployment(Role::Canary)
+                .is_some_and(|canary| canary.uid == deployment.uid);
+            if is_canary && self.observation.replica_sets_of(&deployment.uid).count() > 1 {
+                return freeze::stop_rolling(deployment);
+            }
+            Action::Pause {
+                name: deployment.name.clone(),
+                uid: deployment.uid.clone(),
+                resource_version: None,
+            }
         };
         let mut actions: Vec<Action> = unpaused.iter().map(pause).collect();
         if self.original.rolling == Rolling::Unpaused {

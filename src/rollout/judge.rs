@@ -121,6 +121,7 @@ impl Judgement {
                     failed: checks.failed,
                     allowed,
                     evidence: evidence.clone(),
+                    then: service.on_failure,
                 });
                 if checks.failed >= allowed {
                     let evidence = format!(
@@ -146,6 +147,7 @@ impl Judgement {
                         at: stand.at(),
                         limit,
                         evidence: evidence.clone(),
+                        then: service.on_failure,
                     });
                 }
                 if lasting >= limit {

@@ -177,9 +177,15 @@ impl DeploymentRest {
         self.strategy == other.strategy && self.min_ready_seconds == other.min_ready_seconds
     }
 
-    /// Whether the Deployment would rather run nothing than two versions side by side (case K41).
+    /// How many pods more than `replicas` the Deployment's own strategy lets exist: Kubernetes rounds a share up.
+    pub fn max_surge(&self, replicas: Replicas) -> Replicas {
+        let amount = self.strategy.pointer("/rollingUpdate/maxSurge");
+        Replicas(resolve(amount, replicas.0, Round::Up))
+    }
+
+    /// Whether all pods of a version end before the first of the next starts.
     pub fn recreates(&self) -> bool {
-        self.strategy.get("type").and_then(Value::as_str) == Some("Recreate")
+        self.strategy.pointer("/type").and_then(Value::as_str) == Some("Recreate")
     }
 
     /// How many of `replicas` the Deployment's own strategy lets go missing: Kubernetes rounds a share down, and a
@@ -372,7 +378,7 @@ pub struct Container {
     pub restarts: u32,
     /// Why it waits (`ImagePullBackOff`, `CrashLoopBackOff`), with the kubelet's message.
     pub waiting: Option<String>,
-    /// How it last ended (`OOMKilled, exit code 137`).
+    /// How it last ended, with its termination message (`OOMKilled, exit code 137: out of memory`).
     pub last_end: Option<String>,
 }
 

@@ -71,13 +71,19 @@ pub(super) fn decide(pass: &Pass<'_>, candidate: &TemplateHash, elapsed: Elapsed
             },
         );
     }
-    let canary_ready = canary.is_some_and(|canary| match prepare_canary(pass, canary) {
-        Prepared::Do(action) => {
-            actions.push(*action);
-            false
+    let canary_ready = canary.is_some_and(|canary| {
+        match prepare_canary(
+            pass,
+            canary,
+            pass.observation.replica_sets_of(&canary.uid).next(),
+        ) {
+            Prepared::Do(action) => {
+                actions.push(*action);
+                false
+            }
+            Prepared::Wait => false,
+            Prepared::Ready => true,
         }
-        Prepared::Wait => false,
-        Prepared::Ready => true,
     });
     let recognition = RECOGNITION.saturating_sub(elapsed.duration());
     let handed_over = match hand_over(pass, set, Role::Original, Role::Primary, &Status::Opening) {
@@ -161,16 +167,24 @@ fn create_clone(
     }
 }
 
-enum Prepared {
+/// How far the ReplicaSet of the canary's template is.
+pub(super) enum Prepared {
+    /// Do this.
     Do(Box<Action>),
+    /// The controller has not recognised it yet.
     Wait,
+    /// It is there, recognised and the newest.
     Ready,
 }
 
 /// The candidate's ReplicaSet is made by Volery, so that pods are called after X for ever; once the controller has
 /// recognised it, its revision is raised above all others (design section 2, "Names").
-fn prepare_canary(pass: &Pass<'_>, canary: &Deployment) -> Prepared {
-    let Some(set) = pass.observation.replica_sets_of(&canary.uid).next() else {
+pub(super) fn prepare_canary(
+    pass: &Pass<'_>,
+    canary: &Deployment,
+    set: Option<&ReplicaSet>,
+) -> Prepared {
+    let Some(set) = set else {
         return Prepared::Do(Box::new(pass.create_set(&canary.template, canary)));
     };
     let Some(revision) = set.revision else {

@@ -12,7 +12,7 @@ use super::observation::Role;
 use super::replicas::Counts;
 use super::state::{Bypass, Cause, Failure, Outcome, Rejection, Rewrite};
 use super::template::RolloutNumber;
-use crate::config::display_duration;
+use crate::config::{OnFailure, display_duration};
 
 /// The outcome of one pass.
 #[derive(Clone, Debug)]
@@ -152,7 +152,9 @@ pub enum Status {
         at: Position,
         /// The numbers that stay.
         counts: Counts,
-        /// What failed.
+        /// The version that failed.
+        images: Images,
+        /// Why.
         failure: Box<Failure>,
         /// X's name.
         deployment: String,
@@ -360,6 +362,8 @@ pub enum Event {
         allowed: u32,
         /// What was seen.
         evidence: String,
+        /// What too many of them lead to.
+        then: OnFailure,
     },
     /// A check said neither yes nor no.
     CheckInconclusive {
@@ -369,6 +373,8 @@ pub enum Event {
         limit: Duration,
         /// What was seen.
         evidence: String,
+        /// What that leads to.
+        then: OnFailure,
     },
     /// A check said yes again after some that said neither yes nor no.
     CheckConclusive {
@@ -443,6 +449,17 @@ pub enum Event {
         failure: Failure,
         /// The numbers that stay.
         counts: Counts,
+    },
+    /// A new template replaces a frozen canary in place.
+    Replacing {
+        /// The rollout's number from now on.
+        rollout: RolloutNumber,
+        /// What changes.
+        diff: TemplateDiff,
+        /// Where the rollout is.
+        at: Position,
+        /// How many pods are replaced.
+        canary: Replicas,
     },
     /// A person's command was carried out, or was not.
     Answered(Answer),
@@ -541,6 +558,12 @@ impl Status {
                     outcome: before, ..
                 },
             ) => outcome == before,
+            (
+                Self::Frozen { failure, .. },
+                Self::Frozen {
+                    failure: before, ..
+                },
+            ) => failure == before,
             (_, _) => false,
         };
         self == told || same_but_replicas || (starting(self) && starting(told))
@@ -562,7 +585,6 @@ impl Event {
             | Self::Removed { .. }
             | Self::AcceptedByHand { .. }
             | Self::Restored { .. }
-            | Self::Froze { .. }
             | Self::OrderVoid { .. }
             | Self::Ended {
                 outcome: Outcome::Interrupted { .. },
@@ -579,6 +601,7 @@ impl Event {
             Self::Registered { .. }
             | Self::Rewritten { .. }
             | Self::AcceptedByOrder { .. }
+            | Self::Replacing { .. }
             | Self::Candidate { .. }
             | Self::CheckConclusive { .. }
             | Self::Trusted { .. }
@@ -586,7 +609,7 @@ impl Event {
             | Self::Promoted { .. }
             | Self::Released { .. } => Attention::Routine,
             // The status that follows says so with its reason.
-            Self::Closed { .. } => Attention::Detail,
+            Self::Closed { .. } | Self::Froze { .. } => Attention::Detail,
         }
     }
 }
@@ -742,12 +765,14 @@ impl fmt::Display for Status {
             Self::Frozen {
                 at,
                 counts,
+                images,
                 failure,
                 deployment,
             } => write!(
                 f,
-                "frozen at {at}: canary {}, primary {} stay ({failure}); next: deploy a fix, it replaces the canary in place; \
-                 or volery resume {deployment} to check again, promote to trust it, abort to go back",
+                "frozen at {at}: {images} failed ({failure}); canary {} and primary {} stay as they are; next: deploy a fix, it \
+                 replaces the canary in place; or volery resume {deployment} to check again, promote to trust it, abort to go \
+                 back",
                 counts.canary, counts.primary
             ),
             Self::Replacing { at, canary } => write!(
@@ -815,6 +840,13 @@ fn what_next(cause: Cause, deployment: &str) -> String {
         Cause::CanaryChanged => {
             format!("exempt the canary from what changes it, then {retry}")
         }
+    }
+}
+
+fn led_to(then: OnFailure) -> &'static str {
+    match then {
+        OnFailure::RollBack => "rolled back",
+        OnFailure::Freeze => "frozen",
     }
 }
 
@@ -931,21 +963,24 @@ impl fmt::Display for Event {
                 failed,
                 allowed,
                 evidence,
+                then,
             } => {
                 write!(f, "{at}: check failed ({failed} of {allowed}): {evidence}")?;
                 let left = allowed.saturating_sub(*failed);
                 match left {
                     0 => Ok(()),
-                    left => write!(f, "; {left} more in this step and it is rolled back"),
+                    left => write!(f, "; {left} more in this step and it is {}", led_to(*then)),
                 }
             }
             Self::CheckInconclusive {
                 at,
                 limit,
                 evidence,
+                then,
             } => write!(
                 f,
-                "{at}: check inconclusive: {evidence}; neither good nor bad, asking again; rolled back after {} without a conclusive check",
+                "{at}: check inconclusive: {evidence}; neither good nor bad, asking again; {} after {} without a conclusive check",
+                led_to(*then),
                 display_duration(*limit)
             ),
             Self::CheckConclusive { at } => write!(f, "{at}: checks pass again"),
@@ -1040,6 +1075,16 @@ impl fmt::Display for Event {
             Self::OrderVoid { deployment } => write!(
                 f,
                 "{deployment} got another template meanwhile: what was ordered before is void"
+            ),
+            Self::Replacing {
+                rollout,
+                diff,
+                at,
+                canary,
+            } => write!(
+                f,
+                "rollout {rollout}: new template for the frozen canary: its {canary} pods are replaced in place, then {at} is \
+                 checked anew\n{diff}"
             ),
             Self::Answered(answer) => {
                 let outcome = match answer.outcome {

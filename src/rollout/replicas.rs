@@ -176,7 +176,7 @@ impl Envelope {
 
     /// The highest number that `own` may be given beside `other`: what was lowered must be gone first, or the envelope
     /// breaks while the controllers lag behind.
-    fn highest(&self, wanted: Replicas, own: &Side, other: &Side) -> Replicas {
+    pub fn highest(&self, wanted: Replicas, own: &Side, other: &Side) -> Replicas {
         let most = self.most(wanted);
         match self.counting {
             Counting::Alive if other.alive > other.number => own.number,

@@ -308,6 +308,19 @@ impl Step {
             checks: Checks::default(),
         }
     }
+
+    /// The same step from its beginning, with as many canary pods: what was held against a pod is not held against it
+    /// again. The canary keeps its number although R may have fallen since.
+    pub fn again(&self, wanted: Replicas) -> Self {
+        let (canary, wanted) = match wanted {
+            Replicas::ZERO => (self.canary, self.wanted),
+            wanted => (self.canary.min(wanted), wanted),
+        };
+        Self {
+            checks: self.checks.of_next_step(),
+            ..Self::new(self.number, canary, wanted)
+        }
+    }
 }
 
 /// How far a step has come.

@@ -5,14 +5,15 @@ use std::time::Duration;
 use super::Replicas;
 use super::action::{Action, CloneRole};
 use super::decide::{Pass, images};
+use super::freeze::let_shrink;
 use super::handover::scale;
-use super::observation::{Deployment, Life, Observed, Pod, Ready, ReplicaSet, Role};
+use super::observation::{Deployment, Life, Observed, Pod, Ready, ReplicaSet, Role, Rolling};
 use super::open::create_primary;
 use super::plan::{Event, Next, Plan, Position, Status};
 use super::replicas::{Balance, Counting, Counts, Envelope, Ladder, Side, Sides, balance};
-use super::state::{Cause, Checks, Elapsed, Failure, Outcome, Phase, Stage, Step};
+use super::state::{Cause, Checks, Elapsed, Failure, Motion, Outcome, Phase, Stage, Step};
 use super::template::TemplateHash;
-use crate::config::display_duration;
+use crate::config::{OnFailure, display_duration};
 
 /// Whether a step is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,15 +52,12 @@ pub(super) fn stand<'a>(
     step: &'a Step,
     kind: Kind,
 ) -> Result<Stand<'a>, Box<Plan>> {
-    let ladder = pass.ladder();
-    let at = position(pass, step, kind);
-    let numbers = Counts {
-        canary: step.canary,
-        primary: pass.wanted().saturating_sub(step.canary),
-    };
     let status = Status::Raising {
-        at,
-        counts: numbers,
+        at: position(pass, step, kind),
+        counts: Counts {
+            canary: step.canary,
+            primary: pass.wanted().saturating_sub(step.canary),
+        },
         abort: pass.service.abort,
     };
     if let Some(plan) = pass
@@ -68,6 +66,43 @@ pub(super) fn stand<'a>(
     {
         return Err(Box::new(plan));
     }
+    in_place(pass, candidate, step, kind, &status)
+}
+
+/// The same where X's template and the pauses have been dealt with.
+pub(super) fn in_place<'a>(
+    pass: &'a Pass<'a>,
+    candidate: &'a TemplateHash,
+    step: &'a Step,
+    kind: Kind,
+    status: &Status,
+) -> Result<Stand<'a>, Box<Plan>> {
+    let Clones { primary, canary } = clones(pass, status)?;
+    let set = candidate_set(pass, canary).ok_or_else(|| without_canary(pass))?;
+    let ladder = pass.ladder();
+    Ok(Stand {
+        pass,
+        candidate,
+        step,
+        kind,
+        ladder,
+        envelope: Envelope::of(pass.service, &ladder),
+        primary,
+        canary,
+        set,
+    })
+}
+
+/// Both clones of an open rollout, the accepted version on the primary.
+#[derive(Clone, Copy)]
+pub(super) struct Clones<'a> {
+    pub primary: &'a Deployment,
+    pub canary: &'a Deployment,
+}
+
+/// Finds both clones, with X owning nothing and the primary owning the accepted version, or says how that is brought
+/// about.
+pub(super) fn clones<'a>(pass: &Pass<'a>, status: &Status) -> Result<Clones<'a>, Box<Plan>> {
     let accepted = pass.accepted_set();
     if accepted.is_some_and(|set| set.owner == pass.original.uid) {
         // Orphaned by the primary's deletion, X has adopted it (design section 3, fact 16): it is no stray.
@@ -83,15 +118,15 @@ pub(super) fn stand<'a>(
     if let Some(plan) = pass.clear_original(status.clone()) {
         return Err(Box::new(plan));
     }
-    let canary = pass.deployment(Role::Canary);
-    let set = canary.and_then(|canary| candidate_set(pass, canary));
-    let (Some(canary), Some(set)) = (canary, set) else {
-        let what = "the canary was deleted".to_owned();
-        return Err(Box::new(
+    let canary = pass
+        .deployment(Role::Canary)
+        .filter(|canary| {
             pass.observation
-                .live(pass.close(Outcome::Interrupted { what })),
-        ));
-    };
+                .replica_sets_of(&canary.uid)
+                .next()
+                .is_some()
+        })
+        .ok_or_else(|| without_canary(pass))?;
     // The accepted version's pods are gone with their Deployment: bring them back at once, never from X (case K09).
     let restored = |action: Action| {
         let event = Event::Restored {
@@ -116,17 +151,15 @@ pub(super) fn stand<'a>(
     {
         return Err(restored(pass.create_set(pass.accepted(), primary)));
     }
-    Ok(Stand {
-        pass,
-        candidate,
-        step,
-        kind,
-        ladder,
-        envelope: Envelope::of(pass.service, &ladder),
-        primary,
-        canary,
-        set,
-    })
+    Ok(Clones { primary, canary })
+}
+
+fn without_canary(pass: &Pass<'_>) -> Box<Plan> {
+    let what = "the canary was deleted".to_owned();
+    Box::new(
+        pass.observation
+            .live(pass.close(Outcome::Interrupted { what })),
+    )
 }
 
 /// The ReplicaSet that the canary runs.
@@ -141,7 +174,7 @@ pub(super) fn candidate_set<'a>(pass: &Pass<'a>, canary: &Deployment) -> Option<
 }
 
 /// At R = 0 the step is still one of those that R had (case K30).
-fn position(pass: &Pass<'_>, step: &Step, kind: Kind) -> Position {
+pub(super) fn position(pass: &Pass<'_>, step: &Step, kind: Kind) -> Position {
     let wanted = match pass.wanted() {
         Replicas::ZERO => step.wanted,
         wanted => wanted,
@@ -223,6 +256,9 @@ impl<'a> Stand<'a> {
         if self.wanted() == Replicas::ZERO {
             return self.sleep();
         }
+        if self.pass.state.motion == Motion::Held {
+            return self.stand_still();
+        }
         if self.step.wanted == Replicas::ZERO {
             return self.begin();
         }
@@ -241,6 +277,19 @@ impl<'a> Stand<'a> {
             Balance::AwaitRoom => self.without_room(&sides),
             Balance::Reached => self.go_on(),
         }
+    }
+
+    /// On hold: only R is followed.
+    fn stand_still(&self) -> Plan {
+        let canary = match self.canary.replicas {
+            Replicas::ZERO => self.step.canary,
+            replicas => self.step.canary.min(replicas),
+        };
+        let status = Status::Held {
+            at: Some((self.at(), self.standing(canary))),
+            deployment: self.pass.original.name.clone(),
+        };
+        self.keep(canary, status)
     }
 
     fn sides(&self) -> Sides {
@@ -417,17 +466,7 @@ impl<'a> Stand<'a> {
     }
 
     fn scales(&self, now: Counts, next: Counts) -> Vec<Action> {
-        let mut actions = Vec::new();
-        if next.primary < now.primary {
-            actions.push(scale(CloneRole::Primary, self.primary, next.primary));
-        }
-        if next.canary != now.canary {
-            actions.push(scale(CloneRole::Canary, self.canary, next.canary));
-        }
-        if next.primary > now.primary {
-            actions.push(scale(CloneRole::Primary, self.primary, next.primary));
-        }
-        actions
+        self.clones().scales(now, next)
     }
 
     fn write_numbers(&self, sides: &Sides, next: Counts) -> Plan {
@@ -471,6 +510,11 @@ impl<'a> Stand<'a> {
 
     /// The canary's pods were not available for as long as `abort` allows.
     pub fn fail_unavailable(&self) -> Plan {
+        self.fail(self.unavailable())
+    }
+
+    /// Why that is a failure.
+    pub fn unavailable(&self) -> Failure {
         let evidence = format!(
             "{} of {} canary pods available after {}{}",
             self.available(),
@@ -478,10 +522,10 @@ impl<'a> Stand<'a> {
             display_duration(self.pass.service.abort),
             self.why_not_available()
         );
-        self.fail(Failure {
+        Failure {
             cause: Cause::NotAvailable,
             evidence,
-        })
+        }
     }
 
     /// What the first canary pod that is not ready says of itself.
@@ -648,7 +692,131 @@ impl<'a> Stand<'a> {
 
     /// The candidate failed.
     pub fn fail(&self, failure: Failure) -> Plan {
-        self.pass
-            .reject(self.candidate, self.canary, Some(self.set), failure)
+        match self.pass.service.on_failure {
+            OnFailure::RollBack => {
+                self.pass
+                    .reject(self.candidate, self.canary, Some(self.set), failure)
+            }
+            OnFailure::Freeze => self.freeze(failure),
+        }
+    }
+
+    /// Keeps the clones where they are, whatever is done to them, with `canary` pods of the candidate: only R is followed
+    /// (design section 2, "R changes while open").
+    pub fn keep(&self, canary: Replicas, status: Status) -> Plan {
+        self.clones()
+            .follow(self.pass, self.standing(canary), &status)
+            .unwrap_or_else(|| Plan::wait(status))
+    }
+
+    /// The numbers of a rollout that does not move.
+    pub fn standing(&self, canary: Replicas) -> Counts {
+        self.clones().standing(self.pass, canary)
+    }
+
+    fn clones(&self) -> Clones<'a> {
+        Clones {
+            primary: self.primary,
+            canary: self.canary,
+        }
+    }
+}
+
+impl Clones<'_> {
+    fn counts(&self) -> Counts {
+        Counts {
+            canary: self.canary.replicas,
+            primary: self.primary.replicas,
+        }
+    }
+
+    /// The numbers of a rollout that does not move: what R gains goes to the accepted version, what it loses is taken
+    /// from it first. A primary that stands in for canary pods which are not available goes on doing so, within the
+    /// envelope (promise 3).
+    pub fn standing(&self, pass: &Pass<'_>, canary: Replicas) -> Counts {
+        let available = self.available(pass);
+        let wanted = pass.wanted();
+        let canary = canary.min(wanted);
+        let settled = wanted.saturating_sub(canary);
+        let most = pass.envelope().most(wanted).saturating_sub(canary);
+        let stands_in = wanted.saturating_sub(available.min(canary)).min(most);
+        Counts {
+            canary,
+            primary: self.primary.replicas.min(stands_in).max(settled),
+        }
+    }
+
+    /// Available canary pods of whatever version, by the more cautious of two witnesses.
+    fn available(&self, pass: &Pass<'_>) -> Replicas {
+        let seen = &pass.observation;
+        let told = seen
+            .replica_sets_of(&self.canary.uid)
+            .map(|set| set.available.0)
+            .fold(0, u32::saturating_add);
+        let ready = seen
+            .pods_of(&self.canary.uid)
+            .filter(|pod| pod.is_alive() && pod.ready == Ready::Yes)
+            .count();
+        Replicas(u32::try_from(ready).unwrap_or(u32::MAX).min(told))
+    }
+
+    /// Writes the numbers that differ.
+    pub fn follow(&self, pass: &Pass<'_>, mut next: Counts, status: &Status) -> Option<Plan> {
+        let now = self.counts();
+        let is_mixed = self.is_mixed(pass);
+        if next.canary > now.canary && is_mixed {
+            // Two active ReplicaSets of a paused Deployment grow in proportion (design section 3, fact 1), and never is a
+            // pod of the version that failed started again.
+            next.canary = now.canary;
+        }
+        if next == now {
+            return None;
+        }
+        // What was lowered may not be gone yet: the other side is raised as far as there is room (promise 3).
+        let wanted = pass.wanted();
+        let envelope = pass.envelope();
+        let (canary, primary) = (pass.side(self.canary), pass.side(self.primary));
+        if next.canary > now.canary {
+            let highest = envelope.highest(wanted, &canary, &primary);
+            next.canary = next.canary.min(highest).max(now.canary);
+        }
+        if next.primary > now.primary {
+            let highest = envelope.highest(wanted, &primary, &canary);
+            next.primary = next.primary.min(highest).max(now.primary);
+        }
+        if next == now {
+            return Some(Plan::wait(status.clone()));
+        }
+        let mut actions = self.scales(now, next);
+        let stays = self.canary.rolling == Rolling::Paused && self.canary.rest.recreates();
+        if next.canary < now.canary && is_mixed && stays {
+            actions.insert(0, let_shrink(self.canary));
+        }
+        Some(Plan::act(status.clone(), actions))
+    }
+
+    /// Whether the canary still has pods, or may get pods, of another version than its own.
+    fn is_mixed(&self, pass: &Pass<'_>) -> bool {
+        let mut others = pass
+            .observation
+            .replica_sets_of(&self.canary.uid)
+            .filter(|set| set.template != self.canary.template)
+            .peekable();
+        others.peek().is_some()
+            && (self.canary.observed == Observed::NotYet || others.any(|set| !set.is_empty()))
+    }
+
+    fn scales(&self, now: Counts, next: Counts) -> Vec<Action> {
+        let mut actions = Vec::new();
+        if next.primary < now.primary {
+            actions.push(scale(CloneRole::Primary, self.primary, next.primary));
+        }
+        if next.canary != now.canary {
+            actions.push(scale(CloneRole::Canary, self.canary, next.canary));
+        }
+        if next.primary > now.primary {
+            actions.push(scale(CloneRole::Primary, self.primary, next.primary));
+        }
+        actions
     }
 }

@@ -520,7 +520,7 @@ impl<'a> Play<'a> {
             // Not until it was waited for the service to come back into the file.
             None => true,
             Some(_) if self.leaves() && quiet < RELEASE_AFTER + QUIET => false,
-            Some(state) if state.phase == Phase::AtRest => true,
+            Some(state) if matches!(state.phase, Phase::AtRest | Phase::Frozen { .. }) => true,
             Some(_) => {
                 let service = self.service;
                 let expected = [
@@ -549,7 +549,9 @@ impl<'a> Play<'a> {
             return Ending::Released;
         };
         let asked_for_is_accepted = self.accepted_now() == Some(self.asked_for());
-        if state.phase != Phase::AtRest {
+        if matches!(state.phase, Phase::Frozen { .. }) {
+            Ending::Frozen
+        } else if state.phase != Phase::AtRest {
             Ending::Unfinished
         } else if asked_for_is_accepted && self.accepted.len() > 1 {
             Ending::Promoted

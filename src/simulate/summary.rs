@@ -15,6 +15,8 @@ pub enum Ending {
     Promoted,
     /// It failed; the accepted one runs.
     RolledBack,
+    /// It failed and stands still: it waits for the next version.
+    Frozen,
     /// X was returned to the accepted version.
     Cancelled,
     /// The service was given back.
@@ -77,6 +79,7 @@ impl Ending {
         match self {
             Self::Promoted => "promoted",
             Self::RolledBack => "rolled-back",
+            Self::Frozen => "frozen",
             Self::Cancelled => "cancelled",
             Self::Released => "released",
             Self::Waiting => "waiting",
@@ -91,6 +94,9 @@ impl fmt::Display for Summary {
         let result = match self.ending {
             Ending::Promoted => format!("promoted: {asked_for} is the accepted version"),
             Ending::RolledBack => format!("rolled back: {asked_for} failed, {accepted} runs"),
+            Ending::Frozen => format!(
+                "frozen: {asked_for} failed and stays, {accepted} beside it; the next version replaces it"
+            ),
             Ending::Cancelled => format!("cancelled: {accepted} runs as before"),
             Ending::Released => format!("released: Kubernetes rolls out again, {accepted} runs"),
             Ending::Waiting => format!("waiting: {asked_for} is tried when replicas are wanted"),

@@ -363,6 +363,7 @@ impl Promises {
             }
         }
         let (least, most) = self.wanted(at);
+        self.frozen(now, write, &state.phase, broken);
         let alive = i64::try_from(pods.len()).unwrap();
         let failed = matches!(
             &state.phase,
@@ -376,6 +377,8 @@ impl Promises {
             Phase::Opening { .. }
                 | Phase::Stepping { .. }
                 | Phase::Finishing { .. }
+                | Phase::Frozen { .. }
+                | Phase::Replacing { .. }
                 | Phase::HandingOver { .. }
                 | Phase::Closing { .. }
         ) && !failed;
@@ -395,6 +398,41 @@ impl Promises {
         } else if self.complete && fit < least {
             broken.push(format!("{fit} pods available, {least} are wanted"));
             self.complete = false;
+        }
+    }
+
+    /// What is frozen shrinks only with R, and the accepted version takes over nothing of it.
+    fn frozen(&self, now: &Snapshot<'_>, write: &Request, phase: &Phase, broken: &mut Vec<String>) {
+        let (Phase::Frozen { step, .. } | Phase::Replacing { step, .. }) = phase else {
+            return;
+        };
+        let kept = i64::from(step.canary.0);
+        let (least, most) = self.wanted(write.at);
+        if write.kind == Kind::Deployment && write.agent == AGENT {
+            let name = format!("{}-canary", self.name);
+            let canary = now
+                .get(Kind::Deployment, NAMESPACE, &write.name)
+                .filter(|canary| canary.name() == name);
+            let number = canary.map_or(kept, Object::replicas);
+            if number < kept.min(least) {
+                broken.push(format!("the frozen canary has {number} of its {kept} pods"));
+            }
+            if number > kept {
+                broken.push(format!("the frozen canary grew from {kept} to {number}"));
+            }
+        }
+        let started = write.kind == Kind::Pod && write.verb == Verb::Create;
+        if let Some(accepted) = self.accepted.as_ref().filter(|_| started)
+            && now
+                .get(Kind::Pod, NAMESPACE, &write.name)
+                .is_some_and(|pod| pod.image() == accepted)
+        {
+            let count = Self::candidate_pods(now, accepted).count();
+            if i64::try_from(count).unwrap() > most - kept.min(most) {
+                broken.push(format!(
+                    "{count} pods of {accepted} beside {kept} frozen ones, R = {most}"
+                ));
+            }
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
+use volery::config::OnFailure;
 use volery::simulate::cluster::{Behaviour, Kind, Lag, Lags};
 
 use super::gauges::Gauge;
@@ -13,6 +14,18 @@ use super::world::{Deaths, NAMESPACE, Weather, World, X, Y, in_virtual_time};
 pub const V1: &str = "orders:v1";
 pub const V2: &str = "orders:v2";
 pub const V3: &str = "orders:v3";
+pub const V4: &str = "orders:v4";
+
+/// The stories of a worker whose service says `on_failure: freeze`.
+const FORWARD_ONLY: [&str; 7] = [
+    "frozen at the second step and fixed",
+    "frozen, scaled and fixed",
+    "frozen and cancelled",
+    "a fix that is fixed in its turn",
+    "a fix overtaken by another",
+    "frozen before the first pod is ready",
+    "frozen pods deleted by hand",
+];
 
 /// How a story ends.
 #[derive(Clone, Copy)]
@@ -349,6 +362,131 @@ pub const STORIES: &[Story] = &[
         starts: &[(V1, 10)],
     },
     Story {
+        name: "frozen at the second step and fixed",
+        act: |world| {
+            async move {
+                world.until_frozen_at_the_second_step().await;
+                tokio::time::sleep(Duration::from_secs(600)).await;
+                world.apply(X, 10, V3);
+                world.until_accepted(X, V3).await;
+            }
+            .boxed_local()
+        },
+        end: End::AtRest(V3),
+        starts: &[(V1, 10), (V2, 4), (V3, 10)],
+    },
+    Story {
+        name: "frozen, scaled and fixed",
+        act: |world| {
+            async move {
+                world.until_frozen_at_the_second_step().await;
+                for (replicas, canary) in [(12, 4), (8, 4), (0, 0), (10, 4), (3, 3), (10, 3)] {
+                    world.scale(X, replicas);
+                    world.until_numbers(X, canary, replicas - canary).await;
+                }
+                world.apply(X, 10, V3);
+                world.until_accepted(X, V3).await;
+            }
+            .boxed_local()
+        },
+        end: End::AtRest(V3),
+        starts: &[(V1, 25), (V2, 8), (V3, 10)],
+    },
+    Story {
+        name: "frozen and cancelled",
+        act: |world| {
+            async move {
+                world.until_frozen_at_the_second_step().await;
+                world.apply(X, 10, V1);
+                world.until("closed", |world| world.is_at_rest(X)).await;
+            }
+            .boxed_local()
+        },
+        end: End::AtRest(V1),
+        starts: &[(V1, 14), (V2, 4)],
+    },
+    Story {
+        name: "a fix that is fixed in its turn",
+        act: |world| {
+            async move {
+                world
+                    .cluster
+                    .turn_pods(NAMESPACE, V3, Behaviour::NeverReady);
+                world.until_frozen_at_the_second_step().await;
+                world.apply(X, 10, V3);
+                world.until_frozen(X, V3).await;
+                world.scale(X, 12);
+                world.until_numbers(X, 4, 8).await;
+                world.apply(X, 12, V4);
+                world.until_accepted(X, V4).await;
+            }
+            .boxed_local()
+        },
+        end: End::AtRest(V4),
+        starts: &[(V1, 12), (V2, 4), (V3, 1), (V4, 12)],
+    },
+    Story {
+        name: "a fix overtaken by another",
+        act: |world| {
+            async move {
+                world.until_frozen_at_the_second_step().await;
+                world.apply(X, 10, V3);
+                world
+                    .until("a pod of the fix", |world| world.starts().contains_key(V3))
+                    .await;
+                world.apply(X, 10, V4);
+                world.until_accepted(X, V4).await;
+            }
+            .boxed_local()
+        },
+        end: End::AtRest(V4),
+        starts: &[],
+    },
+    Story {
+        name: "frozen before the first pod is ready",
+        act: |world| {
+            async move {
+                world
+                    .cluster
+                    .turn_pods(NAMESPACE, V2, Behaviour::NeverReady);
+                world.until_registered(X).await;
+                world.apply(X, 10, V2);
+                world.until_frozen(X, V2).await;
+                // The primary goes on standing in for pods that are not available.
+                world.until_stable(Duration::from_secs(600)).await;
+                world.check_numbers(X, 2, 10);
+                world.apply(X, 10, V3);
+                world.until_accepted(X, V3).await;
+            }
+            .boxed_local()
+        },
+        end: End::AtRest(V3),
+        starts: &[(V1, 10), (V2, 2), (V3, 10)],
+    },
+    Story {
+        name: "frozen pods deleted by hand",
+        act: |world| {
+            async move {
+                world.until_frozen_at_the_second_step().await;
+                let pods: Vec<String> = world.cluster.look(|now| {
+                    now.list(Kind::Pod, NAMESPACE)
+                        .filter(|pod| pod.image() == V2)
+                        .map(|pod| pod.name().to_owned())
+                        .collect()
+                });
+                for pod in pods {
+                    world.delete(Kind::Pod, &pod);
+                }
+                world.until_numbers(X, 4, 6).await;
+                world.apply(X, 10, V3);
+                world.until_accepted(X, V3).await;
+            }
+            .boxed_local()
+        },
+        end: End::AtRest(V3),
+        starts: &[(V1, 10), (V2, 8), (V3, 10)],
+    },
+    Story {
         name: "deleted and made again in the second step",
         act: |world| {
             async move {
@@ -418,6 +556,9 @@ impl Story {
     pub async fn begin(&self, weather: &Weather, deaths: Deaths) -> World {
         let world = World::new(weather, deaths);
         world.note(self.name);
+        if FORWARD_ONLY.contains(&self.name) {
+            world.on_failure(OnFailure::Freeze);
+        }
         // Two older versions: X has a history.
         for (replicas, image) in [(1, "orders:v-1"), (1, "orders:v0"), (10, V1)] {
             world.with_x(replicas, image).await;
@@ -501,6 +642,13 @@ macro_rules! for_every_story {
             canary_deleted_by_hand: "canary deleted by hand",
             primary_deleted_by_hand: "primary deleted by hand",
             state_object_deleted_at_rest: "state object deleted at rest",
+            frozen_at_the_second_step_and_fixed: "frozen at the second step and fixed",
+            frozen_scaled_and_fixed: "frozen, scaled and fixed",
+            frozen_and_cancelled: "frozen and cancelled",
+            a_fix_that_is_fixed_in_its_turn: "a fix that is fixed in its turn",
+            a_fix_overtaken_by_another: "a fix overtaken by another",
+            frozen_before_the_first_pod_is_ready: "frozen before the first pod is ready",
+            frozen_pods_deleted_by_hand: "frozen pods deleted by hand",
             deleted_and_made_again_in_the_second_step: "deleted and made again in the second step",
         }
     };

@@ -10,7 +10,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 use tracing::subscriber::DefaultGuard;
 use volery::analysis::{Metrics, Query};
-use volery::config::{Config, Loaded};
+use volery::config::{Config, Loaded, OnFailure};
 use volery::daemon::{self, Ground, Lifetime};
 use volery::rollout::state::{Phase, State};
 use volery::simulate::clock;
@@ -20,7 +20,7 @@ use volery::simulate::cluster::{
 use volery::telemetry::health::Health;
 use volery::telemetry::log::Clock;
 
-use super::gauges::{EXPRESSION, Gauges};
+use super::gauges::{EXPRESSION, Gauge, Gauges};
 use super::log::Log;
 use super::promises::{Excuses, Promises, Times};
 use super::timeline::timeline;
@@ -169,6 +169,14 @@ impl World {
         self.keeping.restart.notify_one();
     }
 
+    /// What becomes of a version that fails, from the next start of the daemon on.
+    pub fn on_failure(&self, on_failure: OnFailure) {
+        let mut loaded = self.keeping.loaded.lock().unwrap();
+        for service in loaded.config.services.values_mut() {
+            service.on_failure = on_failure;
+        }
+    }
+
     /// X as it is at the start of most stories: `replicas` pods of `image`.
     pub async fn with_x(&self, replicas: u32, image: &str) {
         self.apply(X, replicas, image);
@@ -293,6 +301,59 @@ impl World {
             at && has("-canary", canary) && has("-primary", wanted - canary)
         })
         .await;
+    }
+
+    /// v2 is tried, fails at (4,6) and stands there.
+    pub async fn until_frozen_at_the_second_step(&self) {
+        self.until_registered(X).await;
+        self.apply(X, 10, "orders:v2");
+        self.until_step(X, 4).await;
+        self.gauges.set("orders:v2", Gauge::Bad);
+        self.until_frozen(X, "orders:v2").await;
+        self.check_numbers(X, 4, 6);
+    }
+
+    /// Waits until the rollout stands still with this version on the canary.
+    pub async fn until_frozen(&self, name: &str, image: &str) {
+        self.until(&format!("frozen with {image}"), |world| {
+            let frozen = world
+                .state(name)
+                .is_some_and(|state| matches!(state.phase, Phase::Frozen { .. }));
+            let canary = world.object(Kind::Deployment, &format!("{name}-canary"));
+            frozen && canary.is_some_and(|canary| canary.image() == image)
+        })
+        .await;
+    }
+
+    /// Waits until the clones have so many pods each, all available.
+    pub async fn until_numbers(&self, name: &str, canary: u32, primary: u32) {
+        let wanted = [i64::from(canary), i64::from(primary)];
+        self.until(&format!("the numbers ({canary},{primary})"), |world| {
+            let available = ["canary", "primary"].map(|clone| {
+                world
+                    .object(Kind::Deployment, &format!("{name}-{clone}"))
+                    .map_or(-1, |clone| clone.status("availableReplicas"))
+            });
+            world.numbers(name) == wanted && available == wanted
+        })
+        .await;
+    }
+
+    pub fn check_numbers(&self, name: &str, canary: i64, primary: i64) {
+        let numbers = self.numbers(name);
+        if numbers != [canary, primary] {
+            self.fail(&format!(
+                "the numbers are {numbers:?}, not ({canary},{primary})"
+            ));
+        }
+    }
+
+    /// The numbers of canary and primary.
+    fn numbers(&self, name: &str) -> [i64; 2] {
+        ["canary", "primary"].map(|clone| {
+            self.object(Kind::Deployment, &format!("{name}-{clone}"))
+                .map_or(-1, |clone| clone.replicas())
+        })
     }
 
     /// Waits until this version is the accepted one and nothing is open.

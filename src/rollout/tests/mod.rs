@@ -3,6 +3,7 @@
 
 mod close;
 mod command;
+mod freeze;
 mod handover;
 mod judge;
 mod orphans;
