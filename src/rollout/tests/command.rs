@@ -490,3 +490,46 @@ fn what_is_unpaused_three_times_in_ten_minutes_is_blocked_until_it_is_quiet() {
         Phase::Opening { .. }
     ));
 }
+
+#[test]
+fn on_hold_in_the_middle_of_a_step_only_r_is_followed_and_no_time_counts() {
+    let mut seen = in_step(4, Stage::Checking, 4, 6);
+    obey(&mut seen, "hold");
+    let plan = decided(&seen, 100_000);
+    assert_eq!(plan.next, Next::Wait(None));
+    insta::assert_snapshot!(plan.status.to_string());
+    x(&mut seen).replicas = Replicas(14);
+    assert_eq!(scales(&decided(&seen, 100_000)), ["primary 10"]);
+    // A newer version waits too.
+    x(&mut seen).template = template(V3);
+    assert_eq!(scales(&decided(&seen, 100_000)), ["primary 10"]);
+    x(&mut seen).replicas = Replicas(10);
+    assert_eq!(decided(&seen, 100_000).next, Next::Wait(None));
+    obey(&mut seen, "resume");
+    assert!(matches!(
+        written(&decided(&seen, 0)).phase,
+        Phase::Closing {
+            outcome: Outcome::Superseded,
+            ..
+        }
+    ));
+}
+
+#[test]
+fn what_fails_while_it_is_rolled_back_on_hold_is_rolled_back_all_the_same() {
+    let mut seen = in_step(4, Stage::Checking, 4, 6);
+    obey(&mut seen, "hold");
+    obey(&mut seen, "abort");
+    assert_eq!(scales(&decided(&seen, 0)), ["canary 0", "primary 10"]);
+}
+
+#[test]
+fn without_a_turn_nothing_opens_and_what_is_open_goes_on() {
+    let waits = Desired::Managed(Turn::Waits { ahead: 2, open: 20 });
+    let plan = decide(&service(), waits, &at_rest(V2, 10), Duration::ZERO);
+    assert_eq!(plan.next, Next::Wait(None));
+    insta::assert_snapshot!(plan.status.to_string());
+    let open = in_step(4, Stage::Checking, 0, 10);
+    let plan = decide(&service(), waits, &open, Duration::ZERO);
+    assert!(matches!(plan.next, Next::Act(_)));
+}
