@@ -338,7 +338,7 @@ impl Object {
     /// `metadata.labels`
     #[must_use]
     pub fn labels(&self) -> Option<&Map<String, Value>> {
-        self.at("/metadata/labels").and_then(Value::as_object)
+        self.json.get("metadata")?.get("labels")?.as_object()
     }
 
     /// One annotation.

@@ -166,8 +166,13 @@ impl DeploymentController {
             return Ok(());
         };
         let replica_sets = self.claim(&deployment).await?;
-        // As the real controller, from here on with the pods as they are now.
-        let pods = self.pods_of(&replica_sets);
+        // As the real controller, from here on with the pods as they are now; only a recreation asks for them.
+        let rolls = rollout::is_rolling_update(&deployment);
+        let pods = if rolls {
+            Vec::new()
+        } else {
+            self.pods_of(&replica_sets)
+        };
         if deployment.is_terminating() {
             let sets = self
                 .sets(&mut deployment, &replica_sets, IfMissing::Leave)
@@ -181,7 +186,7 @@ impl DeploymentController {
         if self.is_scaling(&mut deployment, &replica_sets).await? {
             return self.scale_and_tidy(&mut deployment, &replica_sets).await;
         }
-        if rollout::is_rolling_update(&deployment) {
+        if rolls {
             self.roll(&mut deployment, &replica_sets).await
         } else {
             self.recreate(&mut deployment, &replica_sets, &pods).await
