@@ -246,6 +246,18 @@ fn so_does_one_of_many_replicas_whose_pods_became_ready_at_once() {
     assert_eq!((summary.most_alive, summary.least_available), (66, 60));
 }
 
+#[test]
+fn two_hundred_replicas_are_promoted_with_a_start_each() {
+    let Played { summary, journal } = played_with(200, Vec::new());
+    assert_eq!(summary.ending, Ending::Promoted);
+    assert_eq!(summary.pod_starts(), 200);
+    assert_eq!((summary.most_alive, summary.least_available), (220, 200));
+    let counted = Counted::from(&journal);
+    assert_eq!(summary.starts, counted.starts);
+    assert_eq!(summary.most_alive, counted.most_alive);
+    assert_eq!(summary.least_available, counted.least_ready);
+}
+
 fn played(deeds: Vec<Deed>) -> Played {
     played_with(10, deeds)
 }
