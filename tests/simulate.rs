@@ -143,6 +143,28 @@ fn json_is_one_object_per_line_and_the_summary_the_last() {
     );
 }
 
+/// A scenario that did not happen proves nothing, so it does not pass for one that did.
+#[test]
+fn what_was_to_happen_at_a_step_that_never_came_is_told() {
+    let never = |arguments: &[&str]| {
+        let told = read(&simulate(arguments));
+        let never: Vec<String> = told
+            .lines()
+            .filter(|line| line.contains("was never reached"))
+            .map(str::to_owned)
+            .collect();
+        assert!(never.iter().all(|line| line.starts_with("# ")), "{told}");
+        never.len()
+    };
+    assert_eq!(never(&["--bad", "metrics@step9"]), 1);
+    assert_eq!(
+        never(&["--at", "step9", "kill", "--at", "step9", "resume"]),
+        1
+    );
+    assert_eq!(never(&["--bad", "metrics@step2..step9"]), 0);
+    assert_eq!(never(&["--at", "step5", "kill"]), 0);
+}
+
 #[test]
 fn what_cannot_be_played_is_refused_with_exit_code_2() {
     let directory = tempfile::tempdir().unwrap();
