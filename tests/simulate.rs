@@ -156,12 +156,12 @@ fn what_was_to_happen_at_a_step_that_never_came_is_told() {
         assert!(never.iter().all(|line| line.starts_with("# ")), "{told}");
         never.len()
     };
-    assert_eq!(never(&["--bad", "metrics@step9"]), 1);
+    assert_eq!(never(&["--bad", "metrics@step99"]), 1);
     assert_eq!(
-        never(&["--at", "step9", "kill", "--at", "step9", "resume"]),
+        never(&["--at", "step99", "kill", "--at", "step99", "resume"]),
         1
     );
-    assert_eq!(never(&["--bad", "metrics@step2..step9"]), 0);
+    assert_eq!(never(&["--bad", "metrics@step2..step99"]), 0);
     assert_eq!(never(&["--at", "step5", "kill"]), 0);
 }
 
