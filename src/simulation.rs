@@ -71,9 +71,9 @@ pub struct Arguments {
     /// Prometheus cannot be reached from the first moment to the second, or for ever; repeatable.
     #[arg(long, value_name = "WHEN[..WHEN]", value_parser = Outage::from_str)]
     prometheus_down: Vec<Outage>,
-    /// Something happens; repeatable. DEED is 'image VERSION' (v1: back to the old one), 'scale NUMBER', 'kill' or
-    /// 'kill for DURATION' (the daemon, which is then started again), 'resume' (somebody un-pauses the Deployment) or
-    /// 'remove' (the service leaves the file).
+    /// Something happens; repeatable. DEED, in quotes, is 'image VERSION' (v1: back to the old one), 'scale NUMBER',
+    /// 'kill' or 'kill for DURATION' (the daemon, which is then started again), 'resume' (somebody un-pauses the
+    /// Deployment) or 'remove' (the service leaves the file).
     #[arg(long, value_names = ["WHEN", "DEED"], num_args = 2, value_parser = NonEmptyStringValueParser::new())]
     at: Vec<String>,
     /// The same seed gives the same output, byte for byte; another one other names and delays.

@@ -170,6 +170,28 @@ fn json_is_one_object_per_line_and_the_summary_the_last() {
     );
 }
 
+/// A scenario that did not happen proves nothing, so it does not pass for one that did.
+#[test]
+fn what_was_to_happen_at_a_step_that_never_came_is_told() {
+    let never = |arguments: &[&str]| {
+        let told = read(&simulate(arguments));
+        let never: Vec<String> = told
+            .lines()
+            .filter(|line| line.contains("was never reached"))
+            .map(str::to_owned)
+            .collect();
+        assert!(never.iter().all(|line| line.starts_with("# ")), "{told}");
+        never.len()
+    };
+    assert_eq!(never(&["--bad", "metrics@step99"]), 1);
+    assert_eq!(
+        never(&["--at", "step99", "kill", "--at", "step99", "resume"]),
+        1
+    );
+    assert_eq!(never(&["--bad", "metrics@step2..step99"]), 0);
+    assert_eq!(never(&["--at", "step5", "kill"]), 0);
+}
+
 #[test]
 fn what_cannot_be_played_is_refused_with_exit_code_2() {
     let directory = tempfile::tempdir().unwrap();
@@ -271,6 +293,18 @@ fn so_does_one_of_many_replicas_whose_pods_became_ready_at_once() {
     assert_eq!(summary.ending, Ending::Promoted);
     assert_eq!(summary.pod_starts(), 60);
     assert_eq!((summary.most_alive, summary.least_available), (66, 60));
+}
+
+#[test]
+fn two_hundred_replicas_are_promoted_with_a_start_each() {
+    let Played { summary, journal } = played_with(200, Vec::new());
+    assert_eq!(summary.ending, Ending::Promoted);
+    assert_eq!(summary.pod_starts(), 200);
+    assert_eq!((summary.most_alive, summary.least_available), (220, 200));
+    let counted = Counted::from(&journal);
+    assert_eq!(summary.starts, counted.starts);
+    assert_eq!(summary.most_alive, counted.most_alive);
+    assert_eq!(summary.least_available, counted.least_ready);
 }
 
 fn played(deeds: Vec<Deed>) -> Played {

@@ -43,14 +43,16 @@ struct Shelves {
 }
 
 struct Shelf<T> {
-    objects: BTreeMap<Key, Kept<T>>,
-    by_controller: BTreeMap<Uid, BTreeSet<Key>>,
+    objects: BTreeMap<Key, Arc<Kept<T>>>,
+    /// The same, so that a look at one service's hundreds of pods finds each without a search.
+    by_controller: BTreeMap<Uid, BTreeMap<Key, Arc<Kept<T>>>>,
 }
 
+#[derive(Clone)]
 struct Kept<T> {
     version: u64,
     uid: Uid,
-    controller: Option<object::Controller>,
+    controller: Option<Arc<object::Controller>>,
     value: T,
 }
 
@@ -59,7 +61,7 @@ impl<T> Kept<T> {
         Self {
             version: object::version(&object.metadata),
             uid: object::uid(&object.metadata),
-            controller: object::controller(&object.metadata),
+            controller: object::controller(&object.metadata).map(Arc::new),
             value,
         }
     }
@@ -95,8 +97,8 @@ impl<T> Shelf<T> {
         self.by_controller
             .get(uid)
             .into_iter()
-            .flatten()
-            .filter_map(|key| self.get(key))
+            .flat_map(BTreeMap::values)
+            .map(|kept| &kept.value)
     }
 
     /// Keeps the newer of what is known and what is told: answers to writes overtake watches.
@@ -104,12 +106,17 @@ impl<T> Shelf<T> {
         if !self.is_news(&key, &kept.uid, kept.version) {
             return;
         }
+        self.keep(key, kept);
+    }
+
+    fn keep(&mut self, key: Key, kept: Kept<T>) {
         self.remove(&key);
+        let kept = Arc::new(kept);
         if let Some(controller) = &kept.controller {
             self.by_controller
                 .entry(controller.uid.clone())
                 .or_default()
-                .insert(key.clone());
+                .insert(key.clone(), Arc::clone(&kept));
         }
         self.objects.insert(key, kept);
     }
@@ -118,7 +125,7 @@ impl<T> Shelf<T> {
         let Some(kept) = self.objects.remove(key) else {
             return;
         };
-        let Some(controller) = kept.controller else {
+        let Some(controller) = &kept.controller else {
             return;
         };
         if let Some(keys) = self.by_controller.get_mut(&controller.uid) {
@@ -481,9 +488,16 @@ fn remove_life<T>(shelf: &mut Shelf<T>, key: &Key, uid: &Uid) {
     }
 }
 
-fn mark_going<T>(shelf: &mut Shelf<T>, key: &Key, uid: &Uid, life: impl Fn(&mut T) -> &mut Life) {
-    if let Some(kept) = shelf.objects.get_mut(key).filter(|kept| kept.uid == *uid) {
-        *life(&mut kept.value) = Life::Deleting;
+fn mark_going<T: Clone>(
+    shelf: &mut Shelf<T>,
+    key: &Key,
+    uid: &Uid,
+    life: impl Fn(&mut T) -> &mut Life,
+) {
+    if let Some(kept) = shelf.objects.get(key).filter(|kept| kept.uid == *uid) {
+        let mut going = Kept::clone(kept);
+        *life(&mut going.value) = Life::Deleting;
+        shelf.keep(key.clone(), going);
     }
 }
 

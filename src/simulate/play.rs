@@ -1,6 +1,6 @@
 //! A scenario, played from a service at rest until all is quiet again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use thiserror::Error;
@@ -156,6 +156,15 @@ fn place_of(text: &str, key: &str) -> usize {
         })
     };
     text.lines().position(is_key).unwrap_or(usize::MAX)
+}
+
+/// The moments that never came and at which something was to begin; an end of what never began is nobody's loss.
+fn unreached(deeds: &[Deed]) -> BTreeSet<When> {
+    deeds
+        .iter()
+        .filter(|deed| !matches!(deed.what, What::Heal(..) | What::PrometheusUp))
+        .map(|deed| deed.when)
+        .collect()
 }
 
 /// Plays a scenario with one service of a file. `tell` hears what is done to the cluster, in between the log.
@@ -338,6 +347,11 @@ impl<'a> Play<'a> {
             }
             let timed = deeds.iter().any(|deed| matches!(deed.when, When::After(_)));
             if (!timed && self.start_at.is_none() && self.is_over()) || now > LONGEST {
+                for when in unreached(&deeds) {
+                    tell(&format!(
+                        "{when} was never reached: nothing that was to happen then has happened"
+                    ));
+                }
                 return Ok(());
             }
             let next = deeds

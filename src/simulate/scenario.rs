@@ -34,7 +34,7 @@ pub struct Deed {
 }
 
 /// A moment of a simulation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum When {
     /// So long after the new version was applied.
     After(Duration),

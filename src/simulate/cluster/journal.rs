@@ -160,10 +160,91 @@ pub struct Count {
 }
 
 impl Count {
+    fn of(pod: &Object) -> Self {
+        let alive = pod.is_active();
+        Self {
+            alive: usize::from(alive),
+            ready: usize::from(alive && pod.is_ready()),
+            terminating: usize::from(pod.is_terminating()),
+        }
+    }
+
     fn add(&mut self, other: Self) {
         self.alive += other.alive;
         self.ready += other.ready;
         self.terminating += other.terminating;
+    }
+
+    fn subtract(&mut self, other: Self) {
+        self.alive = self.alive.saturating_sub(other.alive);
+        self.ready = self.ready.saturating_sub(other.ready);
+        self.terminating = self.terminating.saturating_sub(other.terminating);
+    }
+}
+
+/// The pods of one namespace, counted on with each change: a census of hundreds of pods for each change of one would
+/// be most of a large simulation's work.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    images: Counts,
+    replica_sets: Counts,
+}
+
+/// Counts by a name, each with how many pods there are of it, of whatever sort.
+type Counts = BTreeMap<String, (usize, Count)>;
+
+impl Tally {
+    /// Takes in a change of a pod of this namespace.
+    pub(super) fn note(&mut self, change: &Change) {
+        if change.occurrence != Occurrence::Deleted {
+            let one = Count::of(&change.object);
+            for (counts, name) in self.counts_of(&change.object) {
+                if !counts.contains_key(name) {
+                    counts.insert(name.to_owned(), (0, Count::default()));
+                }
+                if let Some((pods, count)) = counts.get_mut(name) {
+                    *pods += 1;
+                    count.add(one);
+                }
+            }
+        }
+        if let Some(before) = &change.before {
+            let one = Count::of(before);
+            for (counts, name) in self.counts_of(before) {
+                let Some((pods, count)) = counts.get_mut(name) else {
+                    continue;
+                };
+                *pods = pods.saturating_sub(1);
+                count.subtract(one);
+                if *pods == 0 {
+                    counts.remove(name);
+                }
+            }
+        }
+    }
+
+    fn counts_of<'a>(&mut self, pod: &'a Object) -> [(&mut Counts, &'a str); 2] {
+        let owner = pod.controlled_by().map(|owner| owner.name.as_str());
+        [
+            (&mut self.images, pod.image()),
+            (&mut self.replica_sets, owner.unwrap_or_default()),
+        ]
+    }
+
+    /// How many pods there are now.
+    pub(super) fn census(&self, at: Duration, namespace: &str) -> Census {
+        let counts = |counts: &Counts| {
+            counts
+                .iter()
+                .map(|(name, (_, count))| (name.clone(), *count))
+                .collect()
+        };
+        Census {
+            at,
+            namespace: namespace.to_owned(),
+            images: counts(&self.images),
+            replica_sets: counts(&self.replica_sets),
+        }
     }
 }
 
@@ -193,37 +274,6 @@ impl Census {
     #[must_use]
     pub fn of(&self, image: &str) -> Count {
         self.images.get(image).copied().unwrap_or_default()
-    }
-
-    pub(super) fn take<'a>(
-        at: Duration,
-        namespace: &str,
-        pods: impl Iterator<Item = &'a Object>,
-    ) -> Self {
-        let namespace = namespace.to_owned();
-        let (mut images, mut replica_sets) = (BTreeMap::new(), BTreeMap::new());
-        for pod in pods {
-            let alive = pod.is_active();
-            let one = Count {
-                alive: usize::from(alive),
-                ready: usize::from(alive && pod.is_ready()),
-                terminating: usize::from(pod.is_terminating()),
-            };
-            let owner = pod.controller().map(|owner| owner.name).unwrap_or_default();
-            for (counts, name) in [
-                (&mut images, pod.image().to_owned()),
-                (&mut replica_sets, owner),
-            ] {
-                let count: &mut Count = counts.entry(name).or_default();
-                count.add(one);
-            }
-        }
-        Self {
-            at,
-            namespace,
-            images,
-            replica_sets,
-        }
     }
 
     /// Whether nothing has changed since `last`.
@@ -331,13 +381,18 @@ impl Journal {
                 }
             }
         }
-        self.pods.extend(turns.into_iter().map(|turn| PodTurn {
-            at,
-            namespace: pod.namespace().to_owned(),
-            pod: pod.name().to_owned(),
-            image: pod.image().to_owned(),
-            replica_set: pod.controller().map(|owner| owner.name).unwrap_or_default(),
-            turn,
+        self.pods.extend(turns.into_iter().map(|turn| {
+            PodTurn {
+                at,
+                namespace: pod.namespace().to_owned(),
+                pod: pod.name().to_owned(),
+                image: pod.image().to_owned(),
+                replica_set: pod
+                    .controlled_by()
+                    .map(|owner| owner.name.clone())
+                    .unwrap_or_default(),
+                turn,
+            }
         }));
     }
 

@@ -1,8 +1,12 @@
 //! API objects as the simulated server keeps them: JSON, so that fields nobody here knows survive.
 
 use std::fmt;
+use std::sync::OnceLock;
 
 use serde_json::{Map, Value};
+
+use super::clock::seconds_of;
+use super::selector::Requirements;
 
 /// A kind of object that the simulated API server serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -142,32 +146,96 @@ pub struct Controller {
     pub uid: String,
 }
 
+/// What the controllers ask of every object in every pass, read from the JSON once.
+#[derive(Debug)]
+struct Facts {
+    is_terminating: bool,
+    /// since when its Ready condition is true, in seconds since the Unix epoch
+    ready_since: Option<i64>,
+    is_ready: bool,
+    is_active: bool,
+    controller: Option<Controller>,
+    selector: Requirements,
+}
+
+impl Facts {
+    fn of(object: &Object) -> Self {
+        let is_terminating = object.at("/metadata/deletionTimestamp").is_some();
+        let is_controller = |owner: &&Value| owner.get("controller").and_then(Value::as_bool);
+        let ready = object
+            .condition("Ready")
+            .filter(|condition| text_of(condition, "status") == "True");
+        Self {
+            is_terminating,
+            ready_since: ready
+                .and_then(|condition| seconds_of(text_of(condition, "lastTransitionTime"))),
+            is_ready: ready.is_some(),
+            is_active: !is_terminating
+                && !matches!(object.text("/status/phase"), "Succeeded" | "Failed"),
+            controller: object
+                .owners()
+                .iter()
+                .find(|owner| is_controller(owner).unwrap_or_default())
+                .map(|owner| Controller {
+                    kind: text_of(owner, "kind").to_owned(),
+                    name: text_of(owner, "name").to_owned(),
+                    uid: text_of(owner, "uid").to_owned(),
+                }),
+            selector: Requirements::of_spec(object.at("/spec/selector")),
+        }
+    }
+}
+
 /// One API object.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Object(Value);
+#[derive(Debug)]
+pub struct Object {
+    json: Value,
+    facts: OnceLock<Box<Facts>>,
+}
+
+impl Clone for Object {
+    // A copy is made to be changed, so the facts stay behind.
+    fn clone(&self) -> Self {
+        Self::new(self.json.clone())
+    }
+}
+
+impl PartialEq for Object {
+    fn eq(&self, other: &Self) -> bool {
+        self.json == other.json
+    }
+}
 
 impl Object {
     /// An object with the given JSON.
     #[must_use]
     pub const fn new(json: Value) -> Self {
-        Self(json)
+        Self {
+            json,
+            facts: OnceLock::new(),
+        }
     }
 
     /// The object's JSON.
     #[must_use]
     pub const fn json(&self) -> &Value {
-        &self.0
+        &self.json
     }
 
     /// The object's JSON, without the object.
     #[must_use]
     pub fn into_json(self) -> Value {
-        self.0
+        self.json
     }
 
     /// The object's JSON, to be changed.
-    pub const fn json_mut(&mut self) -> &mut Value {
-        &mut self.0
+    pub fn json_mut(&mut self) -> &mut Value {
+        self.facts.take();
+        &mut self.json
+    }
+
+    fn facts(&self) -> &Facts {
+        self.facts.get_or_init(|| Box::new(Facts::of(self)))
     }
 
     /// The value at a path such as `/spec/containers/0/image`: a JSON pointer without escapes.
@@ -175,7 +243,7 @@ impl Object {
     pub fn at(&self, path: &str) -> Option<&Value> {
         path.split('/')
             .skip(1)
-            .try_fold(&self.0, |at, step| match at.as_array() {
+            .try_fold(&self.json, |at, step| match at.as_array() {
                 Some(list) => list.get(step.parse::<usize>().ok()?),
                 None => at.get(step),
             })
@@ -260,7 +328,7 @@ impl Object {
     /// A number of the status, for example `availableReplicas`; 0 when omitted.
     #[must_use]
     pub fn status(&self, field: &str) -> i64 {
-        self.0
+        self.json
             .get("status")
             .and_then(|status| status.get(field))
             .and_then(Value::as_i64)
@@ -270,7 +338,7 @@ impl Object {
     /// `metadata.labels`
     #[must_use]
     pub fn labels(&self) -> Option<&Map<String, Value>> {
-        self.at("/metadata/labels").and_then(Value::as_object)
+        self.json.get("metadata")?.get("labels")?.as_object()
     }
 
     /// One annotation.
@@ -284,35 +352,29 @@ impl Object {
     /// Whether the object is being deleted.
     #[must_use]
     pub fn is_terminating(&self) -> bool {
-        self.at("/metadata/deletionTimestamp").is_some()
+        self.facts().is_terminating
     }
 
     /// The owner with `controller: true`.
     #[must_use]
     pub fn controller(&self) -> Option<Controller> {
-        self.owners()
-            .iter()
-            .find(|owner| {
-                owner
-                    .get("controller")
-                    .and_then(Value::as_bool)
-                    .unwrap_or_default()
-            })
-            .map(|owner| Controller {
-                kind: text_of(owner, "kind").to_owned(),
-                name: text_of(owner, "name").to_owned(),
-                uid: text_of(owner, "uid").to_owned(),
-            })
+        self.controlled_by().cloned()
+    }
+
+    /// The owner with `controller: true`, not copied.
+    pub(super) fn controlled_by(&self) -> Option<&Controller> {
+        self.facts().controller.as_ref()
     }
 
     /// The uid of the owner that says `controller: true`.
     #[must_use]
     pub fn controller_uid(&self) -> Option<&str> {
-        let is_controller = |owner: &&Value| owner.get("controller").and_then(Value::as_bool);
-        self.owners()
-            .iter()
-            .find(|owner| is_controller(owner).unwrap_or_default())
-            .map(|owner| text_of(owner, "uid"))
+        self.controlled_by().map(|owner| owner.uid.as_str())
+    }
+
+    /// Whether a workload's `spec.selector` selects an object. Like the controllers, an empty one selects nothing.
+    pub(super) fn selects(&self, other: &Self) -> bool {
+        self.facts().selector.select(other.labels())
     }
 
     /// Whether `owner` is this object's controller.
@@ -362,14 +424,18 @@ impl Object {
     /// Whether a pod's Ready condition is true.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.condition("Ready")
-            .is_some_and(|condition| text_of(condition, "status") == "True")
+        self.facts().is_ready
+    }
+
+    /// Since when a pod's Ready condition is true, in seconds since the Unix epoch; none while it is not.
+    pub(super) fn ready_since(&self) -> Option<i64> {
+        self.facts().ready_since
     }
 
     /// Whether a pod counts as existing for its ReplicaSet: not terminating, not finished.
     #[must_use]
     pub fn is_active(&self) -> bool {
-        !self.is_terminating() && !matches!(self.text("/status/phase"), "Succeeded" | "Failed")
+        self.facts().is_active
     }
 }
 

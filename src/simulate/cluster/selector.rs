@@ -14,12 +14,11 @@ enum Requirement {
 }
 
 impl Requirement {
-    fn holds(&self, value_of: impl Fn(&str) -> Option<String>) -> bool {
+    fn holds<'a>(&self, value_of: impl Fn(&str) -> Option<&'a str>) -> bool {
+        let among = |values: &[String], value: &str| values.iter().any(|one| one == value);
         match self {
-            Self::In(name, values) => value_of(name).is_some_and(|value| values.contains(&value)),
-            Self::NotIn(name, values) => {
-                value_of(name).is_none_or(|value| !values.contains(&value))
-            }
+            Self::In(name, values) => value_of(name).is_some_and(|value| among(values, value)),
+            Self::NotIn(name, values) => value_of(name).is_none_or(|value| !among(values, value)),
             Self::Exists(name) => value_of(name).is_some(),
             Self::Missing(name) => value_of(name).is_none(),
         }
@@ -49,22 +48,15 @@ impl Selector {
             .all(|requirement| requirement.holds(|name| label(object.labels(), name)))
             && self.fields.iter().all(|requirement| {
                 // A field that is not set counts as the empty text.
-                requirement.holds(|name| {
-                    Some(
-                        object
-                            .text(&format!("/{}", name.replace('.', "/")))
-                            .to_owned(),
-                    )
-                })
+                requirement.holds(|name| Some(object.text(&format!("/{}", name.replace('.', "/")))))
             })
     }
 }
 
-fn label(labels: Option<&Map<String, Value>>, name: &str) -> Option<String> {
+fn label<'a>(labels: Option<&'a Map<String, Value>>, name: &str) -> Option<&'a str> {
     labels
         .and_then(|labels| labels.get(name))
         .and_then(Value::as_str)
-        .map(str::to_owned)
 }
 
 fn requirements(text: &str) -> Result<Vec<Requirement>, Refusal> {
@@ -131,13 +123,24 @@ fn set(text: &str) -> Result<Vec<String>, Refusal> {
         .collect())
 }
 
-/// Whether a `spec.selector` of a workload selects these labels. Like the controllers, an empty one selects nothing.
-pub(super) fn selects(selector: Option<&Value>, labels: Option<&Map<String, Value>>) -> bool {
-    let requirements = of_spec(selector);
-    !requirements.is_empty()
-        && requirements
-            .iter()
-            .all(|requirement| requirement.holds(|name| label(labels, name)))
+/// What the `spec.selector` of a workload asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Requirements(Vec<Requirement>);
+
+impl Requirements {
+    /// Reads a `spec.selector`; none asks for nothing.
+    pub(super) fn of_spec(selector: Option<&Value>) -> Self {
+        Self(of_spec(selector))
+    }
+
+    /// Whether it selects these labels. Like the controllers, an empty one selects nothing.
+    pub(super) fn select(&self, labels: Option<&Map<String, Value>>) -> bool {
+        !self.0.is_empty()
+            && self
+                .0
+                .iter()
+                .all(|requirement| requirement.holds(|name| label(labels, name)))
+    }
 }
 
 fn of_spec(selector: Option<&Value>) -> Vec<Requirement> {
@@ -233,7 +236,7 @@ mod tests {
 
     #[test]
     fn an_empty_selector_of_a_workload_selects_nothing() {
-        assert!(!selects(Some(&json!({})), None));
-        assert!(!selects(None, None));
+        assert!(!Requirements::of_spec(Some(&json!({}))).select(None));
+        assert!(!Requirements::of_spec(None).select(None));
     }
 }

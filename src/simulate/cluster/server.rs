@@ -1,5 +1,6 @@
 //! The API server behind `kube::Client`'s transport: paths, verbs and bodies, without a socket.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::future::{self, Future};
@@ -141,12 +142,15 @@ pub(super) enum Form {
 
 impl Form {
     /// An object as this form shows it.
-    pub(super) fn show(self, object: &Object) -> Value {
-        let mut json = object.json().clone();
-        if self == Self::CoreEvent {
-            defaults::event_to_core(&mut json);
+    pub(super) fn show(self, object: &Object) -> Cow<'_, Value> {
+        match self {
+            Self::Stored => Cow::Borrowed(object.json()),
+            Self::CoreEvent => {
+                let mut json = object.json().clone();
+                defaults::event_to_core(&mut json);
+                Cow::Owned(json)
+            }
         }
-        json
     }
 }
 
@@ -387,7 +391,7 @@ impl Service {
             .filter(|object| target.namespace.is_empty() || object.namespace() == target.namespace)
             .filter(|object| selector.matches(object))
             .map(|object| {
-                let mut item = target.form.show(object);
+                let mut item = target.form.show(object).into_owned();
                 // Items of a list do not repeat their kind.
                 if let Some(map) = item.as_object_mut() {
                     map.remove("kind");
@@ -437,9 +441,9 @@ impl Service {
     }
 }
 
-fn shown(target: &Target, object: &Object) -> Value {
+fn shown<'a>(target: &Target, object: &'a Object) -> Cow<'a, Value> {
     if target.part == Part::Scale {
-        scale_of(object)
+        Cow::Owned(scale_of(object))
     } else {
         target.form.show(object)
     }

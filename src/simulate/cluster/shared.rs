@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 use super::Options;
 use super::clock::Clock;
 use super::fault::{Fault, Intercept};
-use super::journal::{Census, Journal, Request, Verb};
+use super::journal::{Journal, Request, Tally, Verb};
 use super::kubelet::Orders;
 use super::object::{Key, Kind, Object};
 use super::patch::Patch;
@@ -63,6 +63,8 @@ impl Outcome {
 pub(super) struct State {
     pub(super) store: Store,
     pub(super) journal: Journal,
+    /// The pods of each namespace as they are now.
+    tallies: BTreeMap<String, Tally>,
     pub(super) intercept: Option<Intercept>,
     pub(super) invariants: Vec<Invariant>,
     pub(super) violations: Vec<String>,
@@ -88,6 +90,7 @@ impl Shared {
         let state = State {
             store: Store::new(clock, Random::seeded(options.seed)),
             journal: Journal::default(),
+            tallies: BTreeMap::new(),
             intercept: None,
             invariants: Vec::new(),
             violations: Vec::new(),
@@ -206,6 +209,8 @@ impl Shared {
         {
             let at = self.clock.elapsed();
             state.journal.note_pod(at, &change);
+            let tally = state.tallies.entry(request.namespace.clone()).or_default();
+            tally.note(&change);
             let counted = change.occurrence != Occurrence::Modified
                 || change.before.as_ref().is_none_or(|before| {
                     (
@@ -219,13 +224,9 @@ impl Shared {
                     )
                 });
             if counted {
-                let pods = state
-                    .store
-                    .within(Kind::Pod, &request.namespace)
-                    .map(Arc::as_ref);
                 state
                     .journal
-                    .note_census(Census::take(at, &request.namespace, pods));
+                    .note_census(tally.census(at, &request.namespace));
             }
         }
         let snapshot = Snapshot::new(&state.store);

@@ -645,7 +645,7 @@ fn validate(kind: Kind, key: &Key, object: &Object) -> Result<(), Refusal> {
         let labels = object
             .at("/spec/template/metadata/labels")
             .and_then(Value::as_object);
-        if !selector::selects(object.at("/spec/selector"), labels) {
+        if !selector::Requirements::of_spec(object.at("/spec/selector")).select(labels) {
             let cause = "spec.template.metadata.labels: Invalid value: `selector` does not match template `labels`";
             return Err(Refusal::invalid(kind, key, cause));
         }

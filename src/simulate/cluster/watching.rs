@@ -242,7 +242,6 @@ impl Watching {
 
 fn line(occurrence: &str, object: &Value) -> Bytes {
     Bytes::from(format!(
-        "{}\n",
-        json!({"type": occurrence, "object": object})
+        "{{\"object\":{object},\"type\":\"{occurrence}\"}}\n"
     ))
 }

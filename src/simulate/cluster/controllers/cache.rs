@@ -23,11 +23,18 @@ pub(super) struct Cache {
 impl Cache {
     /// The objects of a namespace, in order of name.
     pub(super) fn within(&self, namespace: &str) -> Vec<Arc<Object>> {
+        self.iter_within(namespace).cloned().collect()
+    }
+
+    /// The same, without a copy of the list.
+    pub(super) fn iter_within<'a>(
+        &'a self,
+        namespace: &'a str,
+    ) -> impl Iterator<Item = &'a Arc<Object>> {
         self.objects
             .range(Key::new(namespace, "")..)
-            .take_while(|(key, _)| key.namespace == namespace)
-            .map(|(_, object)| Arc::clone(object))
-            .collect()
+            .take_while(move |(key, _)| key.namespace == namespace)
+            .map(|(_, object)| object)
     }
 }
 

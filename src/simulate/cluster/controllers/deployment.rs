@@ -1,6 +1,7 @@
 //! The Deployment controller (`pkg/controller/deployment` of Kubernetes 1.36): one active ReplicaSet for a paused
 //! Deployment, rolling updates and recreations for the others.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +11,6 @@ use super::super::clock::{Clock, seconds_of};
 use super::super::object::{Key, Kind, Object, remove, set, text_of};
 use super::super::random::{letter, scramble};
 use super::super::refusal::Refusal;
-use super::super::selector::selects;
 use super::super::shared::Api;
 use super::super::store::{Change, Deletion, Occurrence};
 use super::cache::Caches;
@@ -82,13 +82,13 @@ impl DeploymentController {
 
     fn on_replica_set(&self, change: &Change) {
         let replica_set = &change.object;
-        let owner = replica_set.controller();
+        let owner = replica_set.controlled_by();
         if change.occurrence == Occurrence::Deleted || replica_set.is_terminating() {
             self.wake(replica_set);
             return;
         }
         let before = change.before.as_deref();
-        let moved = before.is_some_and(|before| before.controller() != owner);
+        let moved = before.is_some_and(|before| before.controlled_by() != owner);
         if moved && let Some(before) = before {
             self.wake(before);
         }
@@ -100,7 +100,7 @@ impl DeploymentController {
         if change.occurrence == Occurrence::Added || moved || relabelled {
             let all = self.caches.deployments().within(replica_set.namespace());
             for deployment in all {
-                if selects(deployment.at("/spec/selector"), replica_set.labels()) {
+                if deployment.selects(replica_set) {
                     self.queue.add(deployment.key());
                 }
             }
@@ -116,7 +116,7 @@ impl DeploymentController {
 
     fn owner_of(&self, replica_set: &Object) -> Option<Arc<Object>> {
         let owner = replica_set
-            .controller()
+            .controlled_by()
             .filter(|owner| owner.kind == Kind::Deployment.name())?;
         let key = Key::new(replica_set.namespace(), &owner.name);
         self.caches
@@ -129,7 +129,7 @@ impl DeploymentController {
 
     /// Wakes a Deployment that recreates, once its last pod is gone.
     fn on_pod_gone(&self, pod: &Object) {
-        let Some(owner) = pod.controller() else {
+        let Some(owner) = pod.controlled_by() else {
             return;
         };
         let key = Key::new(pod.namespace(), &owner.name);
@@ -166,8 +166,13 @@ impl DeploymentController {
             return Ok(());
         };
         let replica_sets = self.claim(&deployment).await?;
-        // As the real controller, from here on with the pods as they are now.
-        let pods = self.pods_of(&replica_sets);
+        // As the real controller, from here on with the pods as they are now; only a recreation asks for them.
+        let rolls = rollout::is_rolling_update(&deployment);
+        let pods = if rolls {
+            Vec::new()
+        } else {
+            self.pods_of(&replica_sets)
+        };
         if deployment.is_terminating() {
             let sets = self
                 .sets(&mut deployment, &replica_sets, IfMissing::Leave)
@@ -181,7 +186,7 @@ impl DeploymentController {
         if self.is_scaling(&mut deployment, &replica_sets).await? {
             return self.scale_and_tidy(&mut deployment, &replica_sets).await;
         }
-        if rollout::is_rolling_update(&deployment) {
+        if rolls {
             self.roll(&mut deployment, &replica_sets).await
         } else {
             self.recreate(&mut deployment, &replica_sets, &pods).await
@@ -194,8 +199,8 @@ impl DeploymentController {
         let mut claimed = Vec::new();
         let mut failure = None;
         for replica_set in all {
-            let matches = selects(deployment.at("/spec/selector"), replica_set.labels());
-            let outcome = match replica_set.controller() {
+            let matches = deployment.selects(&replica_set);
+            let outcome = match replica_set.controlled_by() {
                 Some(owner) if owner.uid != deployment.uid() => continue,
                 Some(_) if matches => Ok(true),
                 Some(_) if deployment.is_terminating() => continue,
@@ -231,13 +236,14 @@ impl DeploymentController {
     }
 
     fn pods_of(&self, replica_sets: &[ReplicaSet]) -> Vec<Arc<Object>> {
+        let owners: BTreeSet<&str> = replica_sets
+            .iter()
+            .map(|replica_set| replica_set.uid())
+            .collect();
         let cache = self.caches.pods();
         let is_ours = |pod: &Object| {
-            pod.controller().is_some_and(|owner| {
-                replica_sets
-                    .iter()
-                    .any(|replica_set| replica_set.uid() == owner.uid)
-            })
+            pod.controller_uid()
+                .is_some_and(|owner| owners.contains(owner))
         };
         cache
             .objects

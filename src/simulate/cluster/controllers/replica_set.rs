@@ -13,7 +13,6 @@ use super::super::clock::{Clock, seconds_of};
 use super::super::object::{Key, Kind, Object, set, text_of};
 use super::super::patch::Patch;
 use super::super::refusal::Refusal;
-use super::super::selector::selects;
 use super::super::shared::Api;
 use super::super::store::{Change, Deletion, Occurrence};
 use super::cache::Caches;
@@ -116,7 +115,8 @@ impl ReplicaSetController {
             Occurrence::Modified if pod.is_terminating() => self.pod_deleted(pod),
             Occurrence::Modified => {
                 let before = change.before.as_deref();
-                let moved = before.is_some_and(|before| before.controller() != pod.controller());
+                let moved =
+                    before.is_some_and(|before| before.controlled_by() != pod.controlled_by());
                 if moved
                     && let Some(Ownership::Owned(Some(owner))) =
                         before.map(|before| self.owner_of(before))
@@ -156,14 +156,14 @@ impl ReplicaSetController {
     fn wake_all_for(&self, pod: &Object) {
         let all = self.caches.replica_sets().within(pod.namespace());
         for replica_set in all {
-            if selects(replica_set.at("/spec/selector"), pod.labels()) {
+            if replica_set.selects(pod) {
                 self.queue.add(replica_set.key());
             }
         }
     }
 
     fn owner_of(&self, pod: &Object) -> Ownership {
-        let Some(owner) = pod.controller() else {
+        let Some(owner) = pod.controlled_by() else {
             return Ownership::Orphan;
         };
         let cache = self.caches.replica_sets();
@@ -241,13 +241,13 @@ impl ReplicaSetController {
             return Ok(());
         };
         let may_manage = self.expectations_met(key);
-        let all = self.caches.pods().within(&key.namespace);
-        let related: Vec<Arc<Object>> = all
-            .into_iter()
-            .filter(|pod| {
-                pod.controller_uid()
-                    .is_none_or(|owner| owner == replica_set.uid())
-            })
+        let uid = replica_set.uid();
+        let related: Vec<Arc<Object>> = self
+            .caches
+            .pods()
+            .iter_within(&key.namespace)
+            .filter(|pod| pod.controller_uid().is_none_or(|owner| owner == uid))
+            .cloned()
             .collect();
         let candidates: Vec<Arc<Object>> = related
             .iter()
@@ -260,8 +260,8 @@ impl ReplicaSetController {
             .filter(|pod| {
                 pod.is_terminating()
                     && !matches!(pod.text("/status/phase"), "Succeeded" | "Failed")
-                    && pod.controller_uid() == Some(replica_set.uid())
-                    && selects(replica_set.at("/spec/selector"), pod.labels())
+                    && pod.controller_uid() == Some(uid)
+                    && replica_set.selects(pod)
             })
             .count();
         let managed = if may_manage && !replica_set.is_terminating() {
@@ -292,8 +292,8 @@ impl ReplicaSetController {
         let mut claimed = Vec::new();
         let mut failure = None;
         for pod in pods {
-            let matches = selects(owner.at("/spec/selector"), pod.labels());
-            let outcome = match (pod.controller(), matches) {
+            let matches = owner.selects(&pod);
+            let outcome = match (pod.controlled_by(), matches) {
                 (Some(_), true) => Ok(true),
                 (Some(_), false) if owner.is_terminating() => Ok(false),
                 (Some(_), false) => {
@@ -439,10 +439,8 @@ impl ReplicaSetController {
             .filter(|sibling| owner.is_some() && sibling.controller_uid() == owner)
             .collect();
         let mut per_node = BTreeMap::new();
-        for pod in self.caches.pods().within(replica_set.namespace()) {
-            let related = siblings
-                .iter()
-                .any(|sibling| selects(sibling.at("/spec/selector"), pod.labels()));
+        for pod in self.caches.pods().iter_within(replica_set.namespace()) {
+            let related = siblings.iter().any(|sibling| sibling.selects(pod));
             if related && pod.is_active() {
                 *per_node
                     .entry(pod.text("/spec/nodeName").to_owned())
@@ -454,14 +452,15 @@ impl ReplicaSetController {
 
     fn is_available(&self, pod: &Object, patience: i64) -> bool {
         pod.is_ready()
-            && ready_since(pod)
+            && pod
+                .ready_since()
                 .is_some_and(|since| patience == 0 || since + patience <= self.clock.seconds())
     }
 
     fn next_availability(&self, pods: &[Arc<Object>], patience: i64) -> Option<Duration> {
         let now = self.clock.seconds();
         pods.iter()
-            .filter_map(|pod| ready_since(pod))
+            .filter_map(|pod| pod.ready_since())
             .map(|since| since + patience - now)
             .filter(|wait| *wait > 0)
             .min()
@@ -580,12 +579,6 @@ fn seconds(count: i64) -> Duration {
     Duration::from_secs(u64::try_from(count).unwrap_or_default())
 }
 
-fn ready_since(pod: &Object) -> Option<i64> {
-    pod.condition("Ready")
-        .filter(|_| pod.is_ready())
-        .and_then(|ready| seconds_of(text_of(ready, "lastTransitionTime")))
-}
-
 fn owner_reference(owner: &Object, kind: Kind) -> Value {
     json!({
         "apiVersion": kind.api_version(),
@@ -657,7 +650,7 @@ fn deletion_order(pod: &Object, neighbours: usize, now: i64) -> impl Ord + use<>
     (
         (is_assigned, phase, pod.is_ready(), cost),
         Reverse(neighbours),
-        ready_since(pod).map(|since| magnitude(now - since)),
+        pod.ready_since().map(|since| magnitude(now - since)),
         Reverse(restarts(pod)),
         magnitude(now - created),
         pod.uid().to_owned(),
