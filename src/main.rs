@@ -1,6 +1,7 @@
 //! The `volery` command.
 
 mod simulation;
+mod steering;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -51,6 +52,8 @@ enum Command {
         after_help = simulation::AFTER_HELP
     )]
     Simulate(Box<simulation::Arguments>),
+    #[command(flatten)]
+    Steering(steering::Command),
 }
 
 /// What is logged, and how.
@@ -88,6 +91,7 @@ fn main() -> ExitCode {
             log,
         } => run_forever(&config, release_after, listen, &log),
         Command::Simulate(arguments) => simulation::main(&arguments),
+        Command::Steering(command) => steering::main(command),
     }
 }
 

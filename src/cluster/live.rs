@@ -91,7 +91,7 @@ impl Cluster {
 }
 
 /// A label selector as the API's query parameter writes it.
-fn selector_text(selector: &Value) -> String {
+pub(super) fn selector_text(selector: &Value) -> String {
     let labels = selector
         .get("matchLabels")
         .and_then(Value::as_object)

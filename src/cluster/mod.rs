@@ -9,6 +9,8 @@
 //! | `watch` | one watch per kind and namespace |
 //! | `perform` | [`Action`](crate::rollout::Action)s to requests, each with its precondition |
 //! | `live` | looking at the API server itself |
+//! | `order` | orders as they lie on the state object |
+//! | `survey` | looking at services for a person |
 //! | `rights` | what the shipped Role must grant |
 
 mod connect;
@@ -16,15 +18,19 @@ mod deadline;
 mod error;
 mod live;
 mod object;
+mod order;
 mod perform;
 mod rights;
 mod store;
+mod survey;
 mod watch;
 
-pub use connect::{ConnectError, connect};
+pub use connect::{ConnectError, connect, connect_in};
 pub use error::ClusterError;
+pub use order::OrderBook;
 pub use rights::{Verb, rights};
 pub use store::{Registered, Store};
+pub use survey::{Depth, Scope, Sight};
 pub use watch::watch;
 
 use std::sync::Arc;

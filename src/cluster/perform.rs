@@ -74,9 +74,7 @@ impl Cluster {
                     operations.push(put("/template", accepted.json().clone()));
                 }
                 if let Some(answer) = answer {
-                    operations.push(PatchOperation::Remove(RemoveOperation {
-                        path: pointer(&annotation(COMMAND_ANNOTATION)),
-                    }));
+                    operations.push(remove(&annotation(COMMAND_ANNOTATION)));
                     operations.push(put(&annotation(ANSWER_ANNOTATION), json!(encode(answer))));
                 }
                 self.patch_json(kind, namespace, &state_name(&original.name), operations)
@@ -107,9 +105,7 @@ impl Cluster {
                     test("/metadata/uid", json!(uid)),
                     test("/metadata/resourceVersion", json!(resource_version.0)),
                     test("/spec/paused", json!(true)),
-                    PatchOperation::Remove(RemoveOperation {
-                        path: pointer("/spec/paused"),
-                    }),
+                    remove("/spec/paused"),
                 ];
                 self.patch_json(kind, namespace, name, operations).await
             }
@@ -329,16 +325,11 @@ impl Cluster {
         name: &str,
         operations: Vec<PatchOperation>,
     ) -> Result<(), ClusterError> {
-        self.patch(
-            kind,
-            namespace,
-            name,
-            &Patch::Json::<Value>(Operations(operations)),
-        )
-        .await
+        self.patch(kind, namespace, name, &patch_of(operations))
+            .await
     }
 
-    async fn patch(
+    pub(super) async fn patch(
         &self,
         kind: Kind,
         namespace: &str,
@@ -435,7 +426,7 @@ fn encode(value: &impl serde::Serialize) -> String {
 }
 
 /// The path of an annotation.
-fn annotation(key: &str) -> String {
+pub(super) fn annotation(key: &str) -> String {
     format!("/metadata/annotations/{}", key.replace('/', "~1"))
 }
 
@@ -444,15 +435,25 @@ fn pointer(path: &str) -> json_patch::jsonptr::PointerBuf {
     json_patch::jsonptr::PointerBuf::parse(path).unwrap_or_default()
 }
 
-fn test(path: &str, value: Value) -> PatchOperation {
+pub(super) fn test(path: &str, value: Value) -> PatchOperation {
     PatchOperation::Test(json_patch::TestOperation {
         path: pointer(path),
         value,
     })
 }
 
+pub(super) fn remove(path: &str) -> PatchOperation {
+    PatchOperation::Remove(RemoveOperation {
+        path: pointer(path),
+    })
+}
+
+pub(super) fn patch_of(operations: Vec<PatchOperation>) -> Patch<Value> {
+    Patch::Json(Operations(operations))
+}
+
 /// Adds or replaces: JSON patch's `add` does both for members of objects; list items are replaced.
-fn put(path: &str, value: Value) -> PatchOperation {
+pub(super) fn put(path: &str, value: Value) -> PatchOperation {
     if path.ends_with("/0") {
         PatchOperation::Replace(json_patch::ReplaceOperation {
             path: pointer(path),
