@@ -8,6 +8,7 @@
 //! | `promises` | what must hold after every write |
 //! | `log`, `timeline` | what was said and done, for people |
 //! | `stories` | what happens to a worker, one story each, under every lag |
+//! | `orders` | what a person orders, in several phases |
 //! | `crashes` | each story with the daemon killed at each of its writes |
 //! | `schedules` | seeded schedules of everything at once |
 #![allow(
@@ -20,6 +21,7 @@
 mod crashes;
 mod gauges;
 mod log;
+mod orders;
 mod promises;
 mod schedules;
 mod stories;

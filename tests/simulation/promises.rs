@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::Value;
-use volery::rollout::state::{Cause, Outcome, Phase, Stage, State, Step};
+use volery::rollout::command::{Answer, Answered};
+use volery::rollout::state::{Cause, Order, Outcome, Phase, Stage, State, Step};
 use volery::rollout::template::Template;
 use volery::simulate::cluster::{Kind, Object, Part, Request, Snapshot, Verb};
 
@@ -42,6 +43,8 @@ pub struct Promises {
     images: BTreeMap<String, String>,
     original: Option<Value>,
     state: Option<State>,
+    /// What the last order was answered.
+    answer: Option<Answer>,
     /// When the present step began.
     step_began: Duration,
     /// How many pods of the candidate may be started.
@@ -80,6 +83,7 @@ impl Promises {
             images: BTreeMap::new(),
             original: None,
             state: None,
+            answer: None,
             step_began: Duration::ZERO,
             allowed: None,
             wanted: VecDeque::new(),
@@ -119,7 +123,7 @@ impl Promises {
         at < self.excuses.lock().unwrap().by_hand_until
     }
 
-    /// Promise 7: of X the daemon writes `paused` and nothing else.
+    /// Promise 7: of X the daemon writes `paused` and nothing else; the template on a person's order.
     fn original_changed(&mut self, now: &Snapshot<'_>, write: &Request, broken: &mut Vec<String>) {
         let original = now.get(Kind::Deployment, NAMESPACE, &self.name);
         let Some(original) = original else {
@@ -131,8 +135,17 @@ impl Promises {
             self.images
                 .insert(hash.as_str().to_owned(), original.image().to_owned());
         }
+        let ordered = self.state.as_ref().and_then(|state| state.order.as_ref());
+        let rewrites = matches!(ordered, Some(Order::Rewrite { .. }));
         let bare = bare(original);
-        if write.agent == AGENT && self.original.as_ref().is_some_and(|last| *last != bare) {
+        let untouched = |last: &Value| {
+            let mut last = last.clone();
+            if rewrites && let Some(template) = last.pointer_mut("/spec/template") {
+                *template = bare["spec"]["template"].clone();
+            }
+            last == bare
+        };
+        if write.agent == AGENT && self.original.as_ref().is_some_and(|last| !untouched(last)) {
             broken.push(format!("the daemon changed more of X than paused: {bare}"));
         }
         if write.agent == AGENT && write.part != Part::Main {
@@ -185,6 +198,18 @@ impl Promises {
             self.complete = false;
             return;
         };
+        let answer: Option<Answer> = object
+            .annotation("volery.dev/answer")
+            .and_then(|text| serde_json::from_str(text).ok());
+        // This very write carries a person's order out.
+        let ordered = answer
+            .as_ref()
+            .filter(|answer| {
+                answer.outcome == Answered::Done && self.answer.as_ref() != Some(*answer)
+            })
+            .map(|answer| answer.command.clone());
+        self.answer = answer;
+        let ordered = ordered.as_deref();
         let last = self.state.replace(next.clone());
         let accepted = object.image().to_owned();
         let by_hand = self.by_hand(write.at);
@@ -198,7 +223,7 @@ impl Promises {
                         self.images.get(candidate.as_str()) == Some(&accepted)
                     }
                     Phase::Registering => true,
-                    Phase::AtRest => by_hand,
+                    Phase::AtRest => by_hand || ordered == Some("promote"),
                     Phase::Opening { .. }
                     | Phase::Stepping { .. }
                     | Phase::Finishing { .. }
@@ -219,7 +244,7 @@ impl Promises {
                     Phase::Finishing { .. } | Phase::HandingOver { .. } => true,
                     _ => false,
                 };
-                if ended {
+                if ended && !matches!(ordered, Some("promote" | "bypass")) {
                     let image = self.images.get(candidate.as_str()).cloned();
                     let image = image.unwrap_or_default();
                     self.step_ended(now, write, step, &image, broken);
@@ -230,7 +255,13 @@ impl Promises {
                 .as_ref()
                 .filter(|_| last.rejected != next.rejected);
             if let Some(rejection) = failed {
-                self.rejected(write, &rejection.failure.cause, &last.phase, broken);
+                let aborted = rejection.failure.cause == Cause::Aborted;
+                if aborted != (ordered == Some("abort")) {
+                    broken.push(format!("{:?} by order {ordered:?}", rejection.failure));
+                }
+                if !aborted {
+                    self.rejected(write, &rejection.failure.cause, &last.phase, broken);
+                }
             }
         }
         self.accepted = Some(accepted);
