@@ -1,13 +1,13 @@
 //! What an operator types: orders to services, and questions about them.
 
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Args, Subcommand};
-use volery::cluster::{Cluster, Scope, connect, connect_in};
+use clap::{Args, Subcommand, ValueEnum};
+use volery::cluster::{Cluster, Depth, Scope, connect, connect_in};
 use volery::config::parse_duration;
-use volery::operator::{self, DeploymentName, OrderError, Service};
+use volery::operator::{self, DeploymentName, OrderError, Report, Service, Waited};
 use volery::rollout::command::{Answer, Answered, Leave, Verb};
 use volery::telemetry::log;
 
@@ -22,6 +22,15 @@ const OPEN: u8 = 2;
 /// Orders and questions.
 #[derive(Subcommand)]
 pub enum Command {
+    #[command(flatten)]
+    Order(Order),
+    #[command(flatten)]
+    Question(Question),
+}
+
+/// What changes something.
+#[derive(Subcommand)]
+pub enum Order {
     /// End the open rollout: back to the accepted version, at once.
     #[command(after_help = EXIT_CODES)]
     Abort(OneOrder),
@@ -63,6 +72,34 @@ pub enum Command {
         original: bool,
         #[command(flatten)]
         order: ManyOrders,
+    },
+}
+
+/// What changes nothing.
+#[derive(Subcommand)]
+pub enum Question {
+    /// List the versions of a service, newest first: those that ran, the one on trial, the one that failed.
+    History {
+        /// The name of its Deployment.
+        service: DeploymentName,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Tell how services stand, from the cluster alone.
+    Status(Status),
+    /// Wait until the template that the Deployment has now is rolled out, or is not.
+    #[command(
+        after_help = "Exit code: 0 when it is the accepted version, 1 when it was rolled back, frozen, cancelled or \
+                      superseded or cannot be waited for, 2 when it is not over in time."
+    )]
+    Wait {
+        /// The name of its Deployment.
+        service: DeploymentName,
+        /// How long to wait [default: as long as it takes].
+        #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+        timeout: Option<Duration>,
+        #[command(flatten)]
+        place: Place,
     },
 }
 
@@ -108,6 +145,34 @@ pub struct ManyOrders {
     patience: Patience,
 }
 
+/// What is told of services.
+#[derive(Args)]
+pub struct Status {
+    /// The name of its Deployment [default: every service of the namespace].
+    #[arg(conflicts_with = "all_namespaces")]
+    service: Option<DeploymentName>,
+    /// Every service of all namespaces.
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
+    all_namespaces: bool,
+    /// How it is written.
+    #[arg(short, long, value_name = "FORMAT", default_value = "table")]
+    output: Output,
+    /// Go on, and write it anew whenever it changes; drawn in place on a terminal.
+    #[arg(short, long)]
+    watch: bool,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// How an answer is written.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Output {
+    /// For people.
+    Table,
+    /// For programs.
+    Json,
+}
+
 /// How long an answer is waited for.
 #[derive(Args)]
 struct Patience {
@@ -130,16 +195,29 @@ pub fn main(command: Command) -> ExitCode {
 }
 
 async fn run(command: Command) -> ExitCode {
-    let (verb, order) = match command {
-        Command::Abort(order) => (Verb::Abort, order.into()),
-        Command::Promote(order) => (Verb::Promote, order.into()),
-        Command::Hold(order) => (Verb::Hold, order),
-        Command::Resume(order) => (Verb::Resume, order),
-        Command::Retry(order) => (Verb::Retry, order.into()),
-        Command::Bypass(order) => (Verb::Bypass, order.into()),
-        Command::Restart(order) => (Verb::Restart, order.into()),
-        Command::Undo { to, order } => (Verb::Undo { to }, order.into()),
-        Command::Release {
+    match command {
+        Command::Order(order) => give(order).await,
+        Command::Question(Question::History { service, place }) => history(service, place).await,
+        Command::Question(Question::Status(status)) => tell_status(status).await,
+        Command::Question(Question::Wait {
+            service,
+            timeout,
+            place,
+        }) => wait(service, timeout, place).await,
+    }
+}
+
+async fn give(order: Order) -> ExitCode {
+    let (verb, order) = match order {
+        Order::Abort(order) => (Verb::Abort, order.into()),
+        Order::Promote(order) => (Verb::Promote, order.into()),
+        Order::Hold(order) => (Verb::Hold, order),
+        Order::Resume(order) => (Verb::Resume, order),
+        Order::Retry(order) => (Verb::Retry, order.into()),
+        Order::Bypass(order) => (Verb::Bypass, order.into()),
+        Order::Restart(order) => (Verb::Restart, order.into()),
+        Order::Undo { to, order } => (Verb::Undo { to }, order.into()),
+        Order::Release {
             accepted,
             original,
             order,
@@ -152,7 +230,7 @@ async fn run(command: Command) -> ExitCode {
             (Verb::Release(leave), order)
         }
     };
-    give(verb, order).await
+    give_verb(verb, order).await
 }
 
 impl From<OneOrder> for ManyOrders {
@@ -180,7 +258,7 @@ async fn reach(place: Place) -> Result<(Cluster, String), String> {
     Ok((Cluster::new(client, log::wall_clock()), namespace))
 }
 
-async fn give(verb: Verb, order: ManyOrders) -> ExitCode {
+async fn give_verb(verb: Verb, order: ManyOrders) -> ExitCode {
     let (cluster, namespace) = match reach(order.place).await {
         Ok(reached) => reached,
         Err(problem) => return fail(&problem),
@@ -215,21 +293,20 @@ async fn give(verb: Verb, order: ManyOrders) -> ExitCode {
     };
     let mut worst = 0;
     for (service, outcome) in given {
-        worst = worst.max(tell(&service, verb, outcome));
+        worst = worst.max(tell_outcome(&service, verb, outcome));
     }
     ExitCode::from(worst)
 }
 
 /// Says what came of an order; its exit code.
-fn tell(service: &Service, verb: Verb, outcome: Result<Answer, OrderError>) -> u8 {
+fn tell_outcome(service: &Service, verb: Verb, outcome: Result<Answer, OrderError>) -> u8 {
     match outcome {
         Ok(Answer {
             outcome: Answered::Done,
             message,
             ..
         }) => {
-            // Whoever closed stdout does not want to know.
-            let _ = writeln!(std::io::stdout(), "{service}: {verb}: {message}");
+            print(&format!("{service}: {verb}: {message}"));
             0
         }
         Ok(Answer { message, .. }) => {
@@ -240,6 +317,152 @@ fn tell(service: &Service, verb: Verb, outcome: Result<Answer, OrderError>) -> u
             let _ = writeln!(std::io::stderr(), "{service}: {verb}: {error}");
             if error.is_open() { OPEN } else { REFUSED }
         }
+    }
+}
+
+async fn history(DeploymentName(deployment): DeploymentName, place: Place) -> ExitCode {
+    let (cluster, namespace) = match reach(place).await {
+        Ok(reached) => reached,
+        Err(problem) => return fail(&problem),
+    };
+    let told = match cluster.sight(&namespace, &deployment, Depth::History).await {
+        Ok(sight) => operator::history(&sight).map_err(|unusable| unusable.to_string()),
+        Err(error) => Err(operator::problem(&error)),
+    };
+    match told {
+        Ok(history) => {
+            print(&history);
+            ExitCode::SUCCESS
+        }
+        Err(problem) => fail(&problem),
+    }
+}
+
+async fn wait(
+    DeploymentName(deployment): DeploymentName,
+    timeout: Option<Duration>,
+    place: Place,
+) -> ExitCode {
+    let (cluster, namespace) = match reach(place).await {
+        Ok(reached) => reached,
+        Err(problem) => return fail(&problem),
+    };
+    let service = Service {
+        namespace,
+        deployment,
+    };
+    let line = |text: &dyn std::fmt::Display| format!("{service}: {text}");
+    let waited = operator::wait(&cluster, &service, timeout, |text| {
+        print(&line(&text));
+    })
+    .await;
+    match waited {
+        Waited::Promoted(_) => {
+            print(&line(&waited));
+            ExitCode::SUCCESS
+        }
+        Waited::Failed(_) => fail(&line(&waited)),
+        Waited::TimedOut(_) => {
+            let _ = fail(&line(&waited));
+            ExitCode::from(OPEN)
+        }
+    }
+}
+
+async fn tell_status(status: Status) -> ExitCode {
+    let (cluster, namespace) = match reach(status.place).await {
+        Ok(reached) => reached,
+        Err(problem) => return fail(&problem),
+    };
+    let about = match status.service {
+        Some(DeploymentName(deployment)) => About::One(Service {
+            namespace,
+            deployment,
+        }),
+        None if status.all_namespaces => About::All(Scope::Cluster),
+        None => About::All(Scope::Namespace(namespace)),
+    };
+    if !status.watch {
+        return match look(&cluster, &about).await {
+            Ok(reports) => {
+                print(&write(&reports, &about, status.output));
+                let broken = matches!(about, About::One(_))
+                    && reports.iter().any(|report| report.problem.is_some());
+                ExitCode::from(if broken { REFUSED } else { 0 })
+            }
+            Err(problem) => fail(&problem),
+        };
+    }
+    let draws = std::io::stdout().is_terminal() && status.output == Output::Table;
+    let mut shown = String::new();
+    loop {
+        let text = match look(&cluster, &about).await {
+            Ok(reports) => write(&reports, &about, status.output),
+            Err(problem) if shown.is_empty() => return fail(&problem),
+            Err(problem) => format!("{problem}; looking again"),
+        };
+        if text != shown {
+            let told = match (draws, shown.is_empty(), status.output) {
+                // Clears the terminal and goes to its top.
+                (true, _, _) => print(&format!("\x1b[2J\x1b[H{text}")),
+                (false, false, Output::Table) => print(&format!("\n{text}")),
+                (false, _, _) => print(&text),
+            };
+            if told == Told::Nobody {
+                return ExitCode::SUCCESS;
+            }
+            shown = text;
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// How often `--watch` looks.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Whom a question is about.
+enum About {
+    One(Service),
+    All(Scope),
+}
+
+async fn look(cluster: &Cluster, about: &About) -> Result<Vec<Report>, String> {
+    let sights = match about {
+        About::One(service) => cluster
+            .sight(&service.namespace, &service.deployment, Depth::Surface)
+            .await
+            .map(|sight| vec![sight]),
+        About::All(scope) => cluster.sights(scope).await,
+    };
+    let sights = sights.map_err(|error| operator::problem(&error))?;
+    Ok(sights.iter().map(Report::of).collect())
+}
+
+fn write(reports: &[Report], about: &About, output: Output) -> String {
+    match (output, about, reports) {
+        (Output::Table, About::One(_), [report]) => report.to_string(),
+        (Output::Table, _, []) => "no service is registered here".to_owned(),
+        (Output::Table, _, reports) => operator::table(reports),
+        // Reports are made of strings, numbers and lists: they always serialize.
+        (Output::Json, About::One(_), [report]) => {
+            serde_json::to_string_pretty(report).unwrap_or_default()
+        }
+        (Output::Json, _, reports) => serde_json::to_string_pretty(reports).unwrap_or_default(),
+    }
+}
+
+/// Whether somebody reads.
+#[derive(PartialEq, Eq)]
+enum Told {
+    Somebody,
+    Nobody,
+}
+
+fn print(text: &str) -> Told {
+    let mut stdout = std::io::stdout();
+    match writeln!(stdout, "{text}").and_then(|()| stdout.flush()) {
+        Ok(()) => Told::Somebody,
+        Err(_) => Told::Nobody,
     }
 }
 

@@ -7,9 +7,20 @@
 //! | --- | --- |
 //! | `service` | which service is meant, and why it cannot be steered |
 //! | `order` | giving an order and waiting for its answer |
+//! | `status` | how services stand |
+//! | `history` | the versions that ran, and those that did not make it |
+//! | `wait` | waiting until a version is rolled out, or is not |
+//! | `table` | columns of text |
 
+mod history;
 mod order;
 mod service;
+mod status;
+mod table;
+mod wait;
 
+pub use history::{Mark, Version, history, versions};
 pub use order::{OrderError, TakenBack, give, give_all};
 pub use service::{DeploymentName, Service, Unusable, problem};
+pub use status::{Report, Standing, table};
+pub use wait::{Waited, wait};

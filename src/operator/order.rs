@@ -183,7 +183,7 @@ impl<'a> Given<'a> {
             let Some(book) = cluster.order_book(namespace, deployment).await? else {
                 return Err(why_absent(cluster, service).await.into());
             };
-            let state = steerable(service, &book)?;
+            let state = steerable(service, &book.object)?;
             if let Some(waiting) = book.waiting {
                 return Err(OrderError::Occupied {
                     service: service.clone(),

@@ -6,9 +6,9 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-use crate::cluster::{Cluster, ClusterError, OrderBook};
+use crate::cluster::{Cluster, ClusterError};
 use crate::rollout::action::state_name;
-use crate::rollout::observation::{Life, Mark};
+use crate::rollout::observation::{Life, Mark, StateObject};
 use crate::rollout::state::State;
 
 /// A service, as a person names it.
@@ -47,31 +47,35 @@ impl FromStr for DeploymentName {
 pub enum Unusable {
     /// There is no X.
     #[error(
-        "there is no Deployment {deployment} in namespace {namespace}: is it the right namespace (-n) and context?"
+        "there is no Deployment {} in namespace {}: is it the right namespace (-n) and context?",
+        .0.deployment, .0.namespace
     )]
-    NoDeployment {
-        /// Where it was looked for.
-        namespace: String,
-        /// Its name.
-        deployment: String,
-    },
+    NoDeployment(Service),
+    /// X is on its way out.
+    #[error("Deployment {} is being deleted", .0.deployment)]
+    DeploymentGoing(Service),
     /// X is there, and nothing of Volery's.
     #[error(
-        "{deployment} is not registered: there is no PodTemplate {deployment}-volery in namespace {namespace}; is there \
-         an entry for it in Volery's configuration file, does Volery run, and what does its log say of it?"
+        "{} is not registered: there is no PodTemplate {} in namespace {}; is there an entry for it in Volery's \
+         configuration file, does Volery run, and what does its log say of it?",
+        .0.deployment, state_name(&.0.deployment), .0.namespace
     )]
-    NotRegistered {
-        /// Where it was looked for.
-        namespace: String,
-        /// X's name.
-        deployment: String,
-    },
-    /// The object under the state object's name is somebody else's (case K43).
+    NotRegistered(Service),
+    /// Clones without a state object (case K09).
     #[error(
-        "PodTemplate {name} exists and is not Volery's (it has no label volery.dev/role): it is not touched; rename or \
+        "PodTemplate {} is gone while clones of {} exist, so the accepted version is unknown: Volery changes nothing; \
+         scale the clones by hand to what should run",
+        state_name(&.0.deployment), .0.deployment
+    )]
+    StateLost(Service),
+    /// An object under a name that Volery needs is somebody else's (case K43).
+    #[error(
+        "{kind} {name} exists and is not Volery's (it has no label volery.dev/role): it is not touched; rename or \
          delete it to have this service registered"
     )]
     Foreign {
+        /// `Deployment` or `PodTemplate`.
+        kind: &'static str,
         /// Its name.
         name: String,
     },
@@ -86,7 +90,7 @@ pub enum Unusable {
     /// The state object has lost its owner.
     #[error(
         "PodTemplate {name} has lost its owner, so it belonged to an earlier Deployment of this name: Volery takes no \
-         order of it; delete it to have this service registered"
+         order of it until it has taken it up again"
     )]
     Orphaned {
         /// Its name.
@@ -109,11 +113,16 @@ pub enum Unusable {
 /// # Errors
 ///
 /// When it takes none.
-pub(super) fn steerable<'a>(service: &Service, book: &'a OrderBook) -> Result<&'a State, Unusable> {
+pub(super) fn steerable<'a>(
+    service: &Service,
+    object: &'a StateObject,
+) -> Result<&'a State, Unusable> {
     let name = state_name(&service.deployment);
-    let object = &book.object;
     if object.mark == Mark::Foreign {
-        return Err(Unusable::Foreign { name });
+        return Err(Unusable::Foreign {
+            kind: "PodTemplate",
+            name,
+        });
     }
     if object.life == Life::Deleting {
         return Err(Unusable::Going { name });
@@ -132,20 +141,12 @@ pub(super) fn steerable<'a>(service: &Service, book: &'a OrderBook) -> Result<&'
 
 /// Why there is no state object: whether X is there at all, as far as this person may see that.
 pub(super) async fn why_absent(cluster: &Cluster, service: &Service) -> Unusable {
-    let Service {
-        namespace,
-        deployment,
-    } = service.clone();
-    if let Ok(None) = cluster.original(&namespace, &deployment).await {
-        Unusable::NoDeployment {
-            namespace,
-            deployment,
-        }
-    } else {
-        Unusable::NotRegistered {
-            namespace,
-            deployment,
-        }
+    match cluster
+        .original(&service.namespace, &service.deployment)
+        .await
+    {
+        Ok(None) => Unusable::NoDeployment(service.clone()),
+        Ok(Some(_)) | Err(_) => Unusable::NotRegistered(service.clone()),
     }
 }
 

@@ -9,6 +9,7 @@
 //! | `log`, `timeline` | what was said and done, for people |
 //! | `stories` | what happens to a worker, one story each, under every lag |
 //! | `orders` | what a person orders, in several phases |
+//! | `sight` | what a person sees of all that |
 //! | `crashes` | each story with the daemon killed at each of its writes |
 //! | `schedules` | seeded schedules of everything at once |
 #![allow(
@@ -24,6 +25,7 @@ mod log;
 mod orders;
 mod promises;
 mod schedules;
+mod sight;
 mod stories;
 mod timeline;
 mod world;

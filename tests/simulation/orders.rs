@@ -20,11 +20,11 @@ use super::world::{AGENT, Deaths, NAMESPACE, Weather, World, X, Y, in_virtual_ti
 /// Longer than any daemon here is away.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-fn operator(world: &World) -> Cluster {
+pub fn operator(world: &World) -> Cluster {
     Cluster::new(world.cluster.client("operator"), clock::start())
 }
 
-fn service(deployment: &str) -> Service {
+pub fn service(deployment: &str) -> Service {
     Service {
         namespace: NAMESPACE.to_owned(),
         deployment: deployment.to_owned(),
@@ -39,7 +39,7 @@ async fn order(world: &World, verb: Verb) -> Result<Answer, OrderError> {
 }
 
 /// An order that must be carried out.
-async fn done(world: &World, verb: Verb) -> String {
+pub async fn done(world: &World, verb: Verb) -> String {
     match order(world, verb).await {
         Ok(answer) if answer.outcome == Answered::Done => answer.message,
         other => world.fail(&format!("{verb} came to {other:?}")),
@@ -70,7 +70,7 @@ fn original(world: &World) -> Object {
 }
 
 /// Ten pods of v1 with two older versions in the history, registered.
-async fn registered() -> World {
+pub async fn registered() -> World {
     let world = World::new(&Weather::default(), Deaths::new());
     for (replicas, image) in [(1, "orders:v-1"), (1, "orders:v0"), (10, V1)] {
         world.with_x(replicas, image).await;
@@ -80,14 +80,14 @@ async fn registered() -> World {
     world
 }
 
-async fn at_step(canary: u32) -> World {
+pub async fn at_step(canary: u32) -> World {
     let world = registered().await;
     world.apply(X, 10, V2);
     world.until_step(X, canary).await;
     world
 }
 
-async fn rejected() -> World {
+pub async fn rejected() -> World {
     let world = registered().await;
     world.gauges.set(V2, Gauge::Bad);
     world.apply(X, 10, V2);
@@ -101,7 +101,7 @@ async fn ends_at_rest(world: &World, image: &str) {
     assert_eq!(waiting(world), None);
 }
 
-fn told(test: impl AsyncFnOnce()) {
+pub fn told(test: impl AsyncFnOnce()) {
     in_virtual_time(async || test().await);
 }
 
