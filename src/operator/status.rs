@@ -297,6 +297,12 @@ impl Report {
         self.rollout.as_ref()?.step.as_ref()
     }
 
+    /// Whether the clones have the pods; those that are left after a promotion have none.
+    fn has_clones(&self) -> bool {
+        let there = self.pods.canary.is_some() || self.pods.primary.is_some();
+        there && self.phase != Standing::Promoted
+    }
+
     fn version_text(&self) -> String {
         let Some(versions) = &self.versions else {
             return String::new();
@@ -337,6 +343,7 @@ impl fmt::Display for Report {
             let pods = [("canary", self.pods.canary), ("primary", self.pods.primary)];
             let mut told: Vec<String> = pods
                 .iter()
+                .filter(|_| self.has_clones())
                 .filter_map(|(name, count)| Some(format!("{name} {} available", (*count)?)))
                 .collect();
             if told.is_empty() {
@@ -395,14 +402,14 @@ pub fn table(reports: &[Report]) -> String {
     ]);
     let count = |count: Option<Count>| count.map_or_else(|| "-".to_owned(), |c| c.to_string());
     for report in reports {
-        let open = report.pods.canary.is_some() || report.pods.primary.is_some();
+        let open = report.has_clones();
         let pods = report.pods.original.filter(|_| !open);
         table.row([
             report.namespace.clone(),
             report.service.clone(),
             report.phase_text(),
-            count(report.pods.canary),
-            count(report.pods.primary),
+            count(report.pods.canary.filter(|_| open)),
+            count(report.pods.primary.filter(|_| open)),
             count(pods),
             report
                 .wanted

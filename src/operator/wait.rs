@@ -305,6 +305,19 @@ mod tests {
             .iter()
             .map(|(name, verdict)| format!("{name}: {verdict}"))
             .collect();
-        insta::assert_snapshot!(page.join("\n"), @"");
+        insta::assert_snapshot!(page.join("\n"), @r#"
+        not seen by the daemon yet: waits
+        nothing to roll out: Promoted("orders:v2 is the accepted version")
+        on trial: waits
+        an older one is still on trial: waits
+        being handed over: waits
+        promoted, and the next one is on trial: Promoted("orders:v2 is the accepted version")
+        rolling back: waits
+        rolled back: Failed("orders:v2 was rolled back: aborted by hand: volery abort")
+        frozen: Failed("orders:v2 is frozen: aborted by hand: volery abort")
+        replaces a frozen one: waits
+        superseded: Failed("superseded: the Deployment asks for another template by now (orders:v3)")
+        cancelled: Failed("cancelled: the Deployment asks for the accepted version (orders:v1) again")
+        "#);
     }
 }
