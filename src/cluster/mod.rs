@@ -9,11 +9,13 @@
 //! | `watch` | one watch per kind and namespace |
 //! | `perform` | [`Action`](crate::rollout::Action)s to requests, each with its precondition |
 //! | `live` | looking at the API server itself |
+//! | `events` | what happened, as Events on X |
 //! | `rights` | what the shipped Role must grant |
 
 mod connect;
 mod deadline;
 mod error;
+mod events;
 mod live;
 mod object;
 mod perform;
@@ -23,13 +25,15 @@ mod watch;
 
 pub use connect::{ConnectError, connect};
 pub use error::ClusterError;
-pub use rights::{Verb, rights};
+pub use events::{Events, Notice, Tone};
+pub use rights::{Resource, Verb, rights};
 pub use store::{Registered, Store};
 pub use watch::watch;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject};
 
@@ -85,6 +89,11 @@ impl Cluster {
     /// What the watches have shown of the service of this Deployment.
     pub fn look(&self, namespace: &str, deployment: &str) -> Observation {
         self.observe(namespace, deployment, Freshness::Cached)
+    }
+
+    /// The time of day, in whole seconds as the API shows times.
+    fn now(&self) -> Timestamp {
+        Timestamp::from_second((self.clock)().as_second()).unwrap_or_default()
     }
 
     fn observe(&self, namespace: &str, deployment: &str, freshness: Freshness) -> Observation {

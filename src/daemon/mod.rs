@@ -16,12 +16,15 @@ use tracing::{info, warn};
 
 use crate::analysis::{Metrics, Query};
 use crate::chain::chain;
-use crate::cluster::{Cluster, Kind, Registered};
+use crate::cluster::{Cluster, Events, Kind, Registered};
 use crate::config::{Config, Loaded, Service, display_duration};
 use crate::rollout::Desired;
 use crate::telemetry::health::Health;
 use crate::telemetry::log::Clock;
 use service::ServiceTask;
+
+/// How long the last Events may take when the daemon ends.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Whether the daemon goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +104,9 @@ pub async fn run(loaded: &Loaded, ground: Ground) -> Result<(), DaemonError> {
             ));
         }
     }
+    let events = Events::new(cluster.clone());
+    let mut writing = JoinSet::new();
+    writing.spawn(events.clone().write());
     let mut services = JoinSet::new();
     let mut ending = lifetime.clone();
     let work = async {
@@ -115,7 +121,7 @@ pub async fn run(loaded: &Loaded, ground: Ground) -> Result<(), DaemonError> {
             let task = ServiceTask::new(
                 service.clone(),
                 Desired::Managed,
-                cluster.clone(),
+                (cluster.clone(), events.clone()),
                 judging,
                 config.poll_interval,
                 lifetime.clone(),
@@ -147,7 +153,7 @@ pub async fn run(loaded: &Loaded, ground: Ground) -> Result<(), DaemonError> {
             let task = ServiceTask::new(
                 service,
                 Desired::Released,
-                cluster.clone(),
+                (cluster.clone(), events.clone()),
                 judging,
                 interval,
                 lifetime.clone(),
@@ -176,6 +182,9 @@ pub async fn run(loaded: &Loaded, ground: Ground) -> Result<(), DaemonError> {
     while let Some(ended) = services.join_next().await {
         ended.map_err(DaemonError::Task)?;
     }
+    events.close();
+    // What is not written by then is in the log.
+    let _ = tokio::time::timeout(LAST_WORDS, writing.join_next()).await;
     info!("stopped; every worker runs on, and the next start goes on where this one was");
     Ok(())
 }

@@ -11,9 +11,10 @@ use super::Lifetime;
 use super::clock::{self, Sight, Stopwatch};
 use super::told::{Standing, Told};
 use crate::analysis::{CheckReport, Checker, Finding, Metrics, PodName, Query};
-use crate::cluster::{Cluster, ClusterError};
+use crate::cluster::{Cluster, ClusterError, Events, Notice, Tone};
 use crate::config::{Service, display_duration};
-use crate::rollout::{Action, Desired, Next, Observation, Plan, decide, judge};
+use crate::rollout::plan::Attention;
+use crate::rollout::{Action, Desired, Event, Next, Observation, Plan, Status, decide, judge};
 
 /// The pause after a first failed request; it doubles with each further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -26,6 +27,7 @@ pub(super) struct ServiceTask {
     service: Service,
     desired: Desired,
     cluster: Cluster,
+    events: Events,
     metrics: Arc<dyn Metrics>,
     queries: Vec<Query>,
     poll_interval: Duration,
@@ -53,7 +55,7 @@ impl ServiceTask {
     pub fn new(
         service: Service,
         desired: Desired,
-        cluster: Cluster,
+        (cluster, events): (Cluster, Events),
         judging: (Arc<dyn Metrics>, Vec<Query>),
         poll_interval: Duration,
         lifetime: watch::Receiver<Lifetime>,
@@ -67,6 +69,7 @@ impl ServiceTask {
             service,
             desired,
             cluster,
+            events,
             metrics,
             queries,
             poll_interval,
@@ -167,11 +170,13 @@ impl ServiceTask {
                 }
                 self.failures = 0;
                 // What follows from it is told by the pass that finds nothing left to do.
-                events.iter().for_each(|event| self.told.event(event));
+                for event in &events {
+                    self.happened(&observation, event);
+                }
                 Rest::None
             }
             Next::Check(pods) => {
-                self.told.status(&status, standing, moment);
+                self.is(&observation, &status, standing, moment);
                 if self.check.is_none() {
                     self.begin_check(pods);
                 }
@@ -181,11 +186,52 @@ impl ServiceTask {
             // A live look that asks for a live look again has seen something change under it.
             Next::LookLive => Rest::Pause(FIRST_PAUSE),
             Next::Wait(time) => {
-                self.told.status(&status, standing, moment);
+                self.is(&observation, &status, standing, moment);
                 self.failures = 0;
                 Rest::AtMost(time.unwrap_or(Duration::MAX))
             }
             Next::Done => Rest::Over,
+        }
+    }
+
+    /// Tells what happened, in the log and on X.
+    fn happened(&mut self, observation: &Observation, event: &Event) {
+        let attention = self.told.event(event);
+        self.tell(observation, event.reason(), &event.to_string(), attention);
+    }
+
+    /// Tells what the service is doing, once: in the log, and on X when people look for it there.
+    fn is(
+        &mut self,
+        observation: &Observation,
+        status: &Status,
+        standing: Standing,
+        moment: clock::Instant,
+    ) {
+        let Some(attention) = self.told.status(status, standing, moment) else {
+            return;
+        };
+        if status.is_milestone() {
+            self.tell(observation, status.reason(), &status.to_string(), attention);
+        }
+    }
+
+    fn tell(
+        &self,
+        observation: &Observation,
+        reason: &'static str,
+        text: &str,
+        attention: Attention,
+    ) {
+        let tone = match attention {
+            Attention::Wanted => Tone::Warning,
+            Attention::Routine => Tone::Normal,
+            Attention::Passing | Attention::Detail => return,
+        };
+        if let Some(original) = &observation.original {
+            let namespace = &self.service.namespace;
+            self.events
+                .tell(Notice::new(namespace, original, reason, text, tone));
         }
     }
 
