@@ -362,7 +362,7 @@ mod tests {
     fn an_event_is_named_after_what_it_says() {
         let one = notice("orders", "step 1/2");
         assert_eq!(one.name(), one.clone().name());
-        assert_eq!(one.name(), "orders.65dc8bb8e6af4a1f");
+        assert_eq!(one.name(), "orders.2fa5ff663a8135ee");
         assert_ne!(one.name(), notice("orders", "step 2/2").name());
         let reason = "CheckFailed";
         assert_ne!(
