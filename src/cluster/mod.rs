@@ -9,9 +9,11 @@
 //! | `watch` | one watch per kind and namespace |
 //! | `perform` | [`Action`](crate::rollout::Action)s to requests, each with its precondition |
 //! | `live` | looking at the API server itself |
+//! | `condition` | how a service stands, as a condition on X |
 //! | `events` | what happened, as Events on X |
 //! | `rights` | what the shipped Role must grant |
 
+mod condition;
 mod connect;
 mod deadline;
 mod error;
@@ -23,6 +25,7 @@ mod rights;
 mod store;
 mod watch;
 
+pub use condition::{CONDITION, Condition};
 pub use connect::{ConnectError, connect};
 pub use error::ClusterError;
 pub use events::{Events, Notice, Tone};

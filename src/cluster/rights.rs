@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Kind;
+use super::condition::DEPLOYMENT_STATUS;
 use super::events::EVENTS;
 use crate::rollout::Action;
 use crate::rollout::action::Orphan;
@@ -107,8 +108,12 @@ impl From<Kind> for Resource {
     }
 }
 
-/// What telling takes: Events on X.
-const TELLING: [(Resource, Verb); 2] = [(EVENTS, Verb::Create), (EVENTS, Verb::Patch)];
+/// What telling takes: Events and a condition on X.
+const TELLING: [(Resource, Verb); 3] = [
+    (EVENTS, Verb::Create),
+    (EVENTS, Verb::Patch),
+    (DEPLOYMENT_STATUS, Verb::Patch),
+];
 
 /// All rights, by resource.
 pub fn rights() -> BTreeMap<Resource, BTreeSet<Verb>> {

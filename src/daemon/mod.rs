@@ -2,6 +2,7 @@
 
 mod clock;
 mod service;
+mod sign;
 mod told;
 
 use std::collections::BTreeSet;

@@ -9,9 +9,10 @@ use tracing::debug;
 
 use super::Lifetime;
 use super::clock::{self, Sight, Stopwatch};
+use super::sign::{Left, Sign};
 use super::told::{Standing, Told};
 use crate::analysis::{CheckReport, Checker, Finding, Metrics, PodName, Query};
-use crate::cluster::{Cluster, ClusterError, Events, Notice, Tone};
+use crate::cluster::{Cluster, ClusterError, Condition, Events, Notice, Tone};
 use crate::config::{Service, display_duration};
 use crate::rollout::plan::Attention;
 use crate::rollout::{Action, Desired, Event, Next, Observation, Plan, Status, decide, judge};
@@ -35,6 +36,7 @@ pub(super) struct ServiceTask {
     changed: Arc<Notify>,
     stopwatch: Stopwatch,
     told: Told,
+    sign: Sign,
     check: Option<JoinHandle<CheckReport>>,
     report: Option<CheckReport>,
     failures: u32,
@@ -65,6 +67,11 @@ impl ServiceTask {
             .listen(&service.namespace, &service.deployment);
         let (metrics, queries) = judging;
         let told = Told::new(service.name.to_string());
+        let sign = Sign::new(
+            service.name.to_string(),
+            service.namespace.clone(),
+            cluster.clone(),
+        );
         Self {
             service,
             desired,
@@ -77,6 +84,7 @@ impl ServiceTask {
             changed,
             stopwatch: Stopwatch::default(),
             told,
+            sign,
             check: None,
             report: None,
             failures: 0,
@@ -106,6 +114,7 @@ impl ServiceTask {
             }
         }
         self.drop_check();
+        self.sign.finish().await;
     }
 
     async fn rest(&mut self, time: Duration) {
@@ -159,6 +168,11 @@ impl ServiceTask {
         if !matches!(next, Next::Check(_)) {
             self.drop_check();
         }
+        if matches!(status, Status::Releasing | Status::Released)
+            && let Some(rest) = self.take_down(&observation).await
+        {
+            return rest;
+        }
         match next {
             Next::Act(actions) => {
                 if let Err(error) = self.act(&observation, &actions, moment).await {
@@ -176,19 +190,19 @@ impl ServiceTask {
                 Rest::None
             }
             Next::Check(pods) => {
-                self.is(&observation, &status, standing, moment);
+                let time = self.is(&observation, &status, standing, moment);
                 if self.check.is_none() {
                     self.begin_check(pods);
                 }
                 self.failures = 0;
-                Rest::AtMost(Duration::MAX)
+                Rest::AtMost(time)
             }
             // A live look that asks for a live look again has seen something change under it.
             Next::LookLive => Rest::Pause(FIRST_PAUSE),
             Next::Wait(time) => {
-                self.is(&observation, &status, standing, moment);
+                let reminder = self.is(&observation, &status, standing, moment);
                 self.failures = 0;
-                Rest::AtMost(time.unwrap_or(Duration::MAX))
+                Rest::AtMost(time.unwrap_or(Duration::MAX).min(reminder))
             }
             Next::Done => Rest::Over,
         }
@@ -200,19 +214,43 @@ impl ServiceTask {
         self.tell(observation, event.reason(), &event.to_string(), attention);
     }
 
-    /// Tells what the service is doing, once: in the log, and on X when people look for it there.
+    /// Tells what the service is doing, once: in the log and as a condition on X, and as an Event when people look for
+    /// it there. Returns how soon to ask again for the sake of the condition.
     fn is(
         &mut self,
         observation: &Observation,
         status: &Status,
         standing: Standing,
         moment: clock::Instant,
-    ) {
-        let Some(attention) = self.told.status(status, standing, moment) else {
-            return;
-        };
-        if status.is_milestone() {
-            self.tell(observation, status.reason(), &status.to_string(), attention);
+    ) -> Duration {
+        let said = self.told.status(status, standing, moment);
+        if let Some(attention) = said.filter(|_| status.is_milestone()) {
+            // After a restart the log says where the service stands; what X shows already is no news there.
+            let original = observation.original.as_ref();
+            let shown = original.and_then(|original| self.sign.shown(original));
+            if shown.is_none() || shown != Condition::of(status) {
+                self.tell(observation, status.reason(), &status.to_string(), attention);
+            }
+        }
+        let wanted = self.told.said().and_then(Condition::of);
+        let reminder = self.sign.show(observation, wanted, moment);
+        reminder.unwrap_or(Duration::MAX)
+    }
+
+    /// Takes the condition off X before it is given back, so that nothing of ours is left on it: while the state object
+    /// is there, whoever goes on after a crash comes by here too.
+    async fn take_down(&mut self, observation: &Observation) -> Option<Rest> {
+        let original = observation.original.as_ref()?;
+        match self.sign.take_down(original).await {
+            Ok(Left::AsItWas) => None,
+            Ok(Left::Changed) => Some(Rest::None),
+            Err(error @ ClusterError::Stale { .. }) => Some(self.stale(&error).await),
+            // Who may not write conditions any more is not kept from giving back.
+            Err(error @ (ClusterError::Forbidden { .. } | ClusterError::Refused { .. })) => {
+                self.told.trouble(&error.to_string());
+                None
+            }
+            Err(error) => Some(self.failed(&error)),
         }
     }
 

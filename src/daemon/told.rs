@@ -93,6 +93,11 @@ impl Told {
         Some(attention)
     }
 
+    /// The last status that was said, if it is of the present story.
+    pub fn said(&self) -> Option<&Status> {
+        self.said.as_ref()
+    }
+
     /// One line per new trouble, however often it is met.
     pub fn trouble(&mut self, text: &str) {
         if text != self.trouble {
