@@ -537,6 +537,21 @@ impl Status {
                 rejection.failure,
                 what_next(rejection.failure.cause),
             )
+        } else if let Self::Frozen {
+            at,
+            failure,
+            deployment,
+            ..
+        } = self
+        {
+            format!(
+                "frozen at {at} ({failure}); next: deploy a fix, it replaces the canary in place; or volery resume \
+                 {deployment} to check again, promote to trust it, abort to go back"
+            )
+        } else if let Self::Held { deployment, .. } = self {
+            format!(
+                "on hold: nothing is rolled out, rolled back or checked until: volery resume {deployment}"
+            )
         } else {
             self.to_string()
         }
