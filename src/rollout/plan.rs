@@ -528,14 +528,17 @@ impl Status {
         if let Self::AtRest { images, .. } = self {
             format!("at rest: {images}")
         } else if let Self::Rejected {
-            rejection, images, ..
+            rejection,
+            images,
+            deployment,
+            ..
         } = self
         {
             format!(
                 "rejected: {} ({}); {images} runs on; next: {}",
                 Images(rejection.images.clone()),
                 rejection.failure,
-                what_next(rejection.failure.cause),
+                what_next(rejection.failure.cause, deployment),
             )
         } else if let Self::Frozen {
             at,
@@ -651,6 +654,7 @@ impl Event {
             Self::Removed { .. } => "RemovedUnvetted",
             Self::AcceptedByHand { .. } => "AcceptedByHand",
             Self::Restored { .. } => "Restored",
+            Self::TakenUp { .. } => "TakenUp",
             Self::Froze { .. } => "RolloutFrozen",
             Self::Answered(answer) => match answer.outcome {
                 Answered::Done => "OrderDone",
