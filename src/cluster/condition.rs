@@ -161,3 +161,46 @@ impl Cluster {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rollout::Replicas;
+    use crate::rollout::plan::Images;
+
+    fn at_rest(replicas: u32) -> Status {
+        Status::AtRest {
+            replicas: Replicas(replicas),
+            images: Images(vec!["orders:v1".to_owned()]),
+        }
+    }
+
+    #[test]
+    fn an_autoscaler_changes_no_condition() {
+        assert_eq!(Condition::of(&at_rest(3)), Condition::of(&at_rest(30)));
+    }
+
+    #[test]
+    fn what_is_shown_is_what_was_written() {
+        let condition = Condition::of(&at_rest(3)).expect("it is registered");
+        let object: DynamicObject = serde_json::from_value(json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "orders"},
+            "status": {"conditions": [
+                {"type": "Available", "status": "True", "reason": "MinimumReplicasAvailable"},
+                {
+                    "type": CONDITION, "status": condition.status, "reason": condition.reason,
+                    "message": condition.message, "lastUpdateTime": "2026-01-05T08:00:00Z",
+                },
+            ]},
+        }))
+        .expect("a Deployment");
+        assert_eq!(Condition::shown_by(&object), Some(condition));
+    }
+
+    #[test]
+    fn nothing_is_shown_of_what_is_given_back() {
+        for status in [Status::Releasing, Status::Released, Status::Going] {
+            assert_eq!(Condition::of(&status), None);
+        }
+    }
+}

@@ -9,6 +9,7 @@
 //! | `log`, `timeline` | what was said and done, for people |
 //! | `stories` | what happens to a worker, one story each, under every lag |
 //! | `crashes` | each story with the daemon killed at each of its writes |
+//! | `events` | what people see with kubectl |
 //! | `schedules` | seeded schedules of everything at once |
 #![allow(
     clippy::unwrap_used,
@@ -18,6 +19,7 @@
 )]
 
 mod crashes;
+mod events;
 mod gauges;
 mod log;
 mod promises;

@@ -58,6 +58,8 @@ pub struct Told {
     pub reason: String,
     pub message: String,
     pub count: i64,
+    /// Its place in the order of all that was written.
+    pub revision: u64,
 }
 
 impl Told {
@@ -69,6 +71,7 @@ impl Told {
             reason: event.text("/reason").to_owned(),
             message: event.text("/note").to_owned(),
             count: event.number("/deprecatedCount"),
+            revision: event.revision(),
         }
     }
 }
@@ -222,6 +225,17 @@ impl World {
         self.note(&format!("resume {name}"));
         self.hands_in_it(Duration::from_secs(120));
         self.cluster.set_paused(NAMESPACE, name, false).unwrap();
+    }
+
+    /// Patches the status of X strategically, as somebody else's tool may do.
+    pub async fn patch_status(&self, name: &str, patch: serde_json::Value) {
+        let client = self.cluster.client("tool");
+        let api: kube::Api<k8s_openapi::api::apps::v1::Deployment> =
+            kube::Api::namespaced(client, NAMESPACE);
+        let params = kube::api::PatchParams::default();
+        api.patch_status(name, &params, &kube::api::Patch::Strategic(patch))
+            .await
+            .unwrap();
     }
 
     /// Deletes something, if it exists.
