@@ -2,6 +2,7 @@
 
 mod clock;
 mod service;
+mod sign;
 mod told;
 mod turns;
 
@@ -17,13 +18,16 @@ use tracing::{info, warn};
 
 use crate::analysis::{Metrics, Query};
 use crate::chain::chain;
-use crate::cluster::{Cluster, Kind, Registered};
+use crate::cluster::{Cluster, Events, Kind, Registered};
 use crate::config::{Config, Loaded, Service, display_duration};
 use crate::rollout::{Desired, Turn};
 use crate::telemetry::health::Health;
 use crate::telemetry::log::Clock;
-use service::ServiceTask;
+use service::{ServiceTask, Shared};
 use turns::Turns;
+
+/// How long the last Events may take when the daemon ends.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Whether the daemon goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,30 +107,26 @@ pub async fn run(loaded: &Loaded, ground: Ground) -> Result<(), DaemonError> {
             ));
         }
     }
-    let turns = Arc::new(Turns::new(
-        config.max_concurrent_rollouts,
-        cluster.store().clone(),
-    ));
+    let events = Events::new(cluster.clone());
+    let shared = Shared {
+        cluster: cluster.clone(),
+        events: events.clone(),
+        turns: Arc::new(Turns::new(
+            config.max_concurrent_rollouts,
+            cluster.store().clone(),
+        )),
+        metrics,
+        poll_interval: config.poll_interval,
+        lifetime: lifetime.clone(),
+    };
+    let mut writing = JoinSet::new();
+    writing.spawn(events.clone().write());
     let mut services = JoinSet::new();
     let mut ending = lifetime.clone();
     let work = async {
         for service in config.services.values() {
-            // Every expression was parsed when the file was loaded.
-            let queries: Vec<Query> = service
-                .success
-                .iter()
-                .filter_map(|expression| Query::parse(expression.text()).ok())
-                .collect();
-            let judging = (metrics.clone(), queries);
-            let task = ServiceTask::new(
-                service.clone(),
-                Desired::Managed(Turn::Unasked),
-                cluster.clone(),
-                turns.clone(),
-                judging,
-                config.poll_interval,
-                lifetime.clone(),
-            );
+            let desired = Desired::Managed(Turn::Unasked);
+            let task = ServiceTask::new(service.clone(), desired, shared.clone());
             services.spawn(task.run());
         }
         let needed = config
@@ -149,17 +149,7 @@ pub async fn run(loaded: &Loaded, ground: Ground) -> Result<(), DaemonError> {
             tokio::time::sleep(release_after).await;
         }
         for service in leaving {
-            let judging = (metrics.clone(), Vec::new());
-            let interval = config.poll_interval;
-            let task = ServiceTask::new(
-                service,
-                Desired::Released,
-                cluster.clone(),
-                turns.clone(),
-                judging,
-                interval,
-                lifetime.clone(),
-            );
+            let task = ServiceTask::new(service, Desired::Released, shared.clone());
             services.spawn(task.run());
         }
         loop {
@@ -184,6 +174,9 @@ pub async fn run(loaded: &Loaded, ground: Ground) -> Result<(), DaemonError> {
     while let Some(ended) = services.join_next().await {
         ended.map_err(DaemonError::Task)?;
     }
+    events.close();
+    // What is not written by then is in the log.
+    let _ = tokio::time::timeout(LAST_WORDS, writing.join_next()).await;
     info!("stopped; every worker runs on, and the next start goes on where this one was");
     Ok(())
 }

@@ -9,13 +9,15 @@ use tracing::debug;
 
 use super::Lifetime;
 use super::clock::{self, Sight, Stopwatch};
+use super::sign::{Left, Sign};
 use super::told::{Standing, Told};
 use super::turns::Turns;
 use crate::analysis::{CheckReport, Checker, Finding, Metrics, PodName, Query};
-use crate::cluster::{Cluster, ClusterError, Registered};
+use crate::cluster::{Cluster, ClusterError, Condition, Events, Notice, Registered, Tone};
 use crate::config::{Service, display_duration};
+use crate::rollout::plan::Attention;
 use crate::rollout::state::State;
-use crate::rollout::{Action, Desired, Next, Observation, Plan, Status, decide, judge};
+use crate::rollout::{Action, Desired, Event, Next, Observation, Plan, Status, decide, judge};
 
 /// The pause after a first failed request; it doubles with each further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -23,19 +25,27 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest pause between two tries.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
+/// What all services share.
+#[derive(Clone)]
+pub(super) struct Shared {
+    pub cluster: Cluster,
+    pub events: Events,
+    pub turns: Arc<Turns>,
+    pub metrics: Arc<dyn Metrics>,
+    pub poll_interval: Duration,
+    pub lifetime: watch::Receiver<Lifetime>,
+}
+
 /// What one service needs.
 pub(super) struct ServiceTask {
     service: Service,
     desired: Desired,
-    cluster: Cluster,
-    turns: Arc<Turns>,
-    metrics: Arc<dyn Metrics>,
+    shared: Shared,
     queries: Vec<Query>,
-    poll_interval: Duration,
-    lifetime: watch::Receiver<Lifetime>,
     changed: Arc<Notify>,
     stopwatch: Stopwatch,
     told: Told,
+    sign: Sign,
     check: Option<JoinHandle<CheckReport>>,
     report: Option<CheckReport>,
     failures: u32,
@@ -53,32 +63,32 @@ enum Rest {
 }
 
 impl ServiceTask {
-    pub fn new(
-        service: Service,
-        desired: Desired,
-        cluster: Cluster,
-        turns: Arc<Turns>,
-        judging: (Arc<dyn Metrics>, Vec<Query>),
-        poll_interval: Duration,
-        lifetime: watch::Receiver<Lifetime>,
-    ) -> Self {
-        let changed = cluster
+    pub fn new(service: Service, desired: Desired, shared: Shared) -> Self {
+        let changed = shared
+            .cluster
             .store()
             .listen(&service.namespace, &service.deployment);
-        let (metrics, queries) = judging;
+        // Every expression was parsed when the file was loaded.
+        let queries = service
+            .success
+            .iter()
+            .filter_map(|expression| Query::parse(expression.text()).ok())
+            .collect();
         let told = Told::new(service.name.to_string());
+        let sign = Sign::new(
+            service.name.to_string(),
+            service.namespace.clone(),
+            shared.cluster.clone(),
+        );
         Self {
             service,
             desired,
-            cluster,
-            turns,
-            metrics,
+            shared,
             queries,
-            poll_interval,
-            lifetime,
             changed,
             stopwatch: Stopwatch::default(),
             told,
+            sign,
             check: None,
             report: None,
             failures: 0,
@@ -88,26 +98,27 @@ impl ServiceTask {
     /// Runs until the service is given back or the daemon stops; a write in hand is finished first.
     pub async fn run(mut self) {
         let namespaces = std::collections::BTreeSet::from([self.service.namespace.clone()]);
-        let store = self.cluster.store().clone();
+        let store = self.shared.cluster.store().clone();
         // A namespace that cannot be seen holds up its own services only (case K57).
         tokio::select! {
             biased;
             () = store.synced(&namespaces) => {}
-            _ = self.lifetime.wait_for(|lifetime| *lifetime == Lifetime::Ending) => return,
+            _ = self.shared.lifetime.wait_for(|lifetime| *lifetime == Lifetime::Ending) => return,
         }
-        while *self.lifetime.borrow() == Lifetime::Running {
+        while *self.shared.lifetime.borrow() == Lifetime::Running {
             match self.pass().await {
                 Rest::None => {}
-                Rest::AtMost(time) => self.rest(time.min(self.poll_interval)).await,
+                Rest::AtMost(time) => self.rest(time.min(self.shared.poll_interval)).await,
                 Rest::Pause(time) => tokio::select! {
                     biased;
-                    _ = self.lifetime.changed() => {}
+                    _ = self.shared.lifetime.changed() => {}
                     () = tokio::time::sleep(time) => {}
                 },
                 Rest::Over => return,
             }
         }
         self.drop_check();
+        self.sign.finish().await;
     }
 
     async fn rest(&mut self, time: Duration) {
@@ -128,7 +139,7 @@ impl ServiceTask {
                     CheckReport { findings: vec![Finding::Unavailable { text }] }
                 }));
             }
-            _ = self.lifetime.changed() => {}
+            _ = self.shared.lifetime.changed() => {}
             () = self.changed.notified() => {}
             () = tokio::time::sleep(time) => {}
         }
@@ -142,10 +153,10 @@ impl ServiceTask {
             self.service.deployment.clone(),
         );
         let mut moment = clock::now();
-        let mut observation = self.cluster.look(&namespace, &deployment);
+        let mut observation = self.shared.cluster.look(&namespace, &deployment);
         let mut plan = self.plan(&observation, moment, report.as_ref());
         if plan.next == Next::LookLive {
-            observation = match self.cluster.look_live(&namespace, &deployment).await {
+            observation = match self.shared.cluster.look_live(&namespace, &deployment).await {
                 Ok(observation) => observation,
                 Err(error) => return self.failed(&error),
             };
@@ -161,6 +172,11 @@ impl ServiceTask {
         if !matches!(next, Next::Check(_)) {
             self.drop_check();
         }
+        if matches!(status, Status::Releasing | Status::Released)
+            && let Some(rest) = self.take_down(&observation).await
+        {
+            return rest;
+        }
         match next {
             Next::Act(actions) => {
                 if let Err(error) = self.act(&observation, &actions, moment).await {
@@ -172,25 +188,93 @@ impl ServiceTask {
                 }
                 self.failures = 0;
                 // What follows from it is told by the pass that finds nothing left to do.
-                events.iter().for_each(|event| self.told.event(event));
+                for event in &events {
+                    self.happened(&observation, event);
+                }
                 Rest::None
             }
             Next::Check(pods) => {
-                self.told.status(&status, standing, moment);
+                let time = self.is(&observation, &status, standing, moment);
                 if self.check.is_none() {
                     self.begin_check(pods);
                 }
                 self.failures = 0;
-                Rest::AtMost(Duration::MAX)
+                Rest::AtMost(time)
             }
             // A live look that asks for a live look again has seen something change under it.
             Next::LookLive => Rest::Pause(FIRST_PAUSE),
             Next::Wait(time) => {
-                self.told.status(&status, standing, moment);
+                let reminder = self.is(&observation, &status, standing, moment);
                 self.failures = 0;
-                Rest::AtMost(time.unwrap_or(Duration::MAX))
+                Rest::AtMost(time.unwrap_or(Duration::MAX).min(reminder))
             }
             Next::Done => Rest::Over,
+        }
+    }
+
+    /// Tells what happened, in the log and on X.
+    fn happened(&mut self, observation: &Observation, event: &Event) {
+        let attention = self.told.event(event);
+        self.tell(observation, event.reason(), &event.to_string(), attention);
+    }
+
+    /// Tells what the service is doing, once: in the log and as a condition on X, and as an Event when people look for
+    /// it there. Returns how soon to ask again for the sake of the condition.
+    fn is(
+        &mut self,
+        observation: &Observation,
+        status: &Status,
+        standing: Standing,
+        moment: clock::Instant,
+    ) -> Duration {
+        let said = self.told.status(status, standing, moment);
+        if let Some(attention) = said.filter(|_| status.is_milestone()) {
+            // After a restart the log says where the service stands; what X shows already is no news there.
+            let original = observation.original.as_ref();
+            let shown = original.and_then(|original| self.sign.shown(original));
+            if shown.is_none() || shown != Condition::of(status) {
+                self.tell(observation, status.reason(), &status.to_string(), attention);
+            }
+        }
+        let wanted = self.told.said().and_then(Condition::of);
+        let reminder = self.sign.show(observation, wanted, moment);
+        reminder.unwrap_or(Duration::MAX)
+    }
+
+    /// Takes the condition off X before it is given back, so that nothing of ours is left on it: while the state object
+    /// is there, whoever goes on after a crash comes by here too.
+    async fn take_down(&mut self, observation: &Observation) -> Option<Rest> {
+        let original = observation.original.as_ref()?;
+        match self.sign.take_down(original).await {
+            Ok(Left::AsItWas) => None,
+            Ok(Left::Changed) => Some(Rest::None),
+            Err(error @ ClusterError::Stale { .. }) => Some(self.stale(&error).await),
+            // Who may not write conditions any more is not kept from giving back.
+            Err(error @ (ClusterError::Forbidden { .. } | ClusterError::Refused { .. })) => {
+                self.told.trouble(&error.to_string());
+                None
+            }
+            Err(error) => Some(self.failed(&error)),
+        }
+    }
+
+    fn tell(
+        &self,
+        observation: &Observation,
+        reason: &'static str,
+        text: &str,
+        attention: Attention,
+    ) {
+        let tone = match attention {
+            Attention::Wanted => Tone::Warning,
+            Attention::Routine => Tone::Normal,
+            Attention::Passing | Attention::Detail => return,
+        };
+        if let Some(original) = &observation.original {
+            let namespace = &self.service.namespace;
+            self.shared
+                .events
+                .tell(Notice::new(namespace, original, reason, text, tone));
         }
     }
 
@@ -200,7 +284,12 @@ impl ServiceTask {
         moment: clock::Instant,
         report: Option<&CheckReport>,
     ) -> Plan {
-        let sight = if self.cluster.store().is_blind(&self.service.namespace) {
+        let sight = if self
+            .shared
+            .cluster
+            .store()
+            .is_blind(&self.service.namespace)
+        {
             Sight::Blind
         } else {
             Sight::Clear
@@ -214,7 +303,7 @@ impl ServiceTask {
         let Status::Queued { urgency, .. } = plan.status else {
             return plan;
         };
-        let turn = self.turns.ask(&self.me(), urgency, &self.changed);
+        let turn = self.shared.turns.ask(&self.me(), urgency, &self.changed);
         decide(&self.service, Desired::Managed(turn), observation, since)
     }
 
@@ -223,11 +312,11 @@ impl ServiceTask {
         let state = observation.state.as_ref();
         let is_open = state.is_some_and(|object| object.state.as_ref().is_ok_and(State::is_open));
         if is_open {
-            self.turns.take(&self.me());
+            self.shared.turns.take(&self.me());
         } else if matches!(plan.next, Next::Wait(_) | Next::Done)
             && !matches!(plan.status, Status::Queued { .. })
         {
-            self.turns.give_up(&self.me());
+            self.shared.turns.give_up(&self.me());
         }
     }
 
@@ -252,7 +341,8 @@ impl ServiceTask {
                 self.stopwatch.decided(moment);
             }
             debug!(service = %self.service.name, "{action:?}");
-            self.cluster
+            self.shared
+                .cluster
                 .perform(&self.service.namespace, original, action)
                 .await?;
             if matches!(action, Action::DeleteState { .. }) {
@@ -267,7 +357,7 @@ impl ServiceTask {
     async fn stale(&mut self, error: &ClusterError) -> Rest {
         debug!(service = %self.service.name, "{error}");
         let (namespace, deployment) = (&self.service.namespace, &self.service.deployment);
-        if let Err(error) = self.cluster.look_live(namespace, deployment).await {
+        if let Err(error) = self.shared.cluster.look_live(namespace, deployment).await {
             return self.failed(&error);
         }
         Rest::Pause(self.pause())
@@ -295,7 +385,7 @@ impl ServiceTask {
     fn begin_check(&mut self, pods: Vec<String>) {
         let queries = self.queries.clone();
         let interval = self.service.check_interval;
-        let metrics = self.metrics.clone();
+        let metrics = self.shared.metrics.clone();
         // The API server's names always are names.
         let pods: Vec<PodName> = pods
             .iter()

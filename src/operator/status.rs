@@ -177,6 +177,8 @@ pub enum StageWord {
     Sleeping,
     /// Canary up, primary down.
     Raising,
+    /// Pods of the primary end before the canary has room.
+    MakingRoom,
     /// The primary's removed pods end.
     Settling,
     /// `start_delay`.
@@ -576,6 +578,7 @@ impl StepReport {
             stage: match step.stage {
                 Stage::Sleeping => StageWord::Sleeping,
                 Stage::Raising { .. } => StageWord::Raising,
+                Stage::MakingRoom => StageWord::MakingRoom,
                 Stage::Settling => StageWord::Settling,
                 Stage::WarmingUp { .. } => StageWord::WarmingUp,
                 Stage::Checking => StageWord::Checking,
@@ -621,6 +624,7 @@ impl fmt::Display for StageWord {
         f.write_str(match self {
             Self::Sleeping => "sleeping: no replicas wanted",
             Self::Raising => "raising",
+            Self::MakingRoom => "waiting for room",
             Self::Settling => "settling",
             Self::WarmingUp => "warming up",
             Self::Checking => "checking",
