@@ -71,8 +71,8 @@ fn the_shipped_role_grants_exactly_what_the_code_needs() {
     }
     let needed: BTreeMap<(String, String), BTreeSet<String>> = volery::cluster::rights()
         .into_iter()
-        .map(|(kind, verbs)| {
-            let resource = (kind.group().to_owned(), kind.plural().to_owned());
+        .map(|(resource, verbs)| {
+            let resource = (resource.group.to_owned(), resource.name.to_owned());
             (
                 resource,
                 verbs

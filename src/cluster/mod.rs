@@ -11,11 +11,15 @@
 //! | `live` | looking at the API server itself |
 //! | `order` | orders as they lie on the state object |
 //! | `survey` | looking at services for a person |
+//! | `condition` | how a service stands, as a condition on X |
+//! | `events` | what happened, as Events on X |
 //! | `rights` | what the shipped Role must grant |
 
+mod condition;
 mod connect;
 mod deadline;
 mod error;
+mod events;
 mod live;
 mod object;
 mod order;
@@ -25,10 +29,12 @@ mod store;
 mod survey;
 mod watch;
 
+pub use condition::{CONDITION, Condition};
 pub use connect::{ConnectError, connect, connect_in};
 pub use error::ClusterError;
+pub use events::{Events, Notice, Tone};
 pub use order::OrderBook;
-pub use rights::{Verb, rights};
+pub use rights::{Resource, Verb, rights};
 pub use store::{Registered, Store};
 pub use survey::{Depth, Scope, Sight};
 pub use watch::watch;
@@ -36,6 +42,7 @@ pub use watch::watch;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject};
 
@@ -91,6 +98,11 @@ impl Cluster {
     /// What the watches have shown of the service of this Deployment.
     pub fn look(&self, namespace: &str, deployment: &str) -> Observation {
         self.observe(namespace, deployment, Freshness::Cached)
+    }
+
+    /// The time of day, in whole seconds as the API shows times.
+    fn now(&self) -> Timestamp {
+        Timestamp::from_second((self.clock)().as_second()).unwrap_or_default()
     }
 
     fn observe(&self, namespace: &str, deployment: &str, freshness: Freshness) -> Observation {

@@ -4,6 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Kind;
+use super::condition::DEPLOYMENT_STATUS;
+use super::events::EVENTS;
 use crate::rollout::Action;
 use crate::rollout::action::Orphan;
 
@@ -91,15 +93,42 @@ pub(super) fn right_for(action: &Action) -> (Kind, Verb) {
     right
 }
 
-/// All rights, by kind.
-pub fn rights() -> BTreeMap<Kind, BTreeSet<Verb>> {
+/// A resource as rules name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Resource {
+    /// The API group; empty for the core group.
+    pub group: &'static str,
+    /// The plural, with the subresource where there is one: `deployments/status`.
+    pub name: &'static str,
+}
+
+impl From<Kind> for Resource {
+    fn from(kind: Kind) -> Self {
+        Self {
+            group: kind.group(),
+            name: kind.plural(),
+        }
+    }
+}
+
+/// What telling takes: Events and a condition on X.
+const TELLING: [(Resource, Verb); 3] = [
+    (EVENTS, Verb::Create),
+    (EVENTS, Verb::Patch),
+    (DEPLOYMENT_STATUS, Verb::Patch),
+];
+
+/// All rights, by resource.
+pub fn rights() -> BTreeMap<Resource, BTreeSet<Verb>> {
     let watched = Kind::ALL
         .into_iter()
         .flat_map(|kind| [(kind, Verb::List), (kind, Verb::Watch)]);
     let read = READ_BY_NAME.into_iter().map(|kind| (kind, Verb::Get));
-    let mut rights: BTreeMap<Kind, BTreeSet<Verb>> = BTreeMap::new();
-    for (kind, verb) in watched.chain(read).chain(WRITES) {
-        rights.entry(kind).or_default().insert(verb);
+    let work = watched.chain(read).chain(WRITES);
+    let work = work.map(|(kind, verb)| (Resource::from(kind), verb));
+    let mut rights: BTreeMap<Resource, BTreeSet<Verb>> = BTreeMap::new();
+    for (resource, verb) in work.chain(TELLING) {
+        rights.entry(resource).or_default().insert(verb);
     }
     rights
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use kube::api::DynamicObject;
 use tokio::sync::Notify;
 
+use super::condition::Condition;
 use super::{Kind, object};
 use crate::rollout::Observation;
 use crate::rollout::action::{CloneRole, state_name};
@@ -28,7 +29,7 @@ type Key = (String, String);
 
 #[derive(Default)]
 struct Shelves {
-    deployments: Shelf<Deployment>,
+    deployments: Shelf<Seen>,
     replica_sets: Shelf<ReplicaSet>,
     states: Shelf<StateObject>,
     pods: Shelf<Pod>,
@@ -40,6 +41,13 @@ struct Shelves {
     told: BTreeMap<(Kind, String), u64>,
     /// Whom to wake, by namespace and name of X.
     listeners: BTreeMap<Key, Arc<Notify>>,
+}
+
+/// A Deployment, and what it shows of how its service stands.
+#[derive(Clone)]
+struct Seen {
+    deployment: Deployment,
+    condition: Option<Condition>,
 }
 
 struct Shelf<T> {
@@ -233,18 +241,13 @@ impl Store {
     ) -> Observation {
         let shelves = self.lock();
         let key = |name: String| (namespace.to_owned(), name);
-        let original = shelves
-            .deployments
-            .get(&key(deployment.to_owned()))
-            .cloned();
-        let primary = shelves
-            .deployments
-            .get(&key(CloneRole::Primary.name(deployment)))
-            .cloned();
-        let canary = shelves
-            .deployments
-            .get(&key(CloneRole::Canary.name(deployment)))
-            .cloned();
+        let named = |name: String| {
+            let seen = shelves.deployments.get(&key(name))?;
+            Some(seen.deployment.clone())
+        };
+        let original = named(deployment.to_owned());
+        let primary = named(CloneRole::Primary.name(deployment));
+        let canary = named(CloneRole::Canary.name(deployment));
         let state = shelves.states.get(&key(state_name(deployment))).cloned();
         let owners = [&original, &primary, &canary]
             .into_iter()
@@ -270,6 +273,13 @@ impl Store {
             replica_sets,
             pods,
         }
+    }
+
+    /// What a Deployment shows of how its service stands.
+    pub(super) fn condition(&self, namespace: &str, deployment: &str) -> Option<Condition> {
+        let shelves = self.lock();
+        let key = (namespace.to_owned(), deployment.to_owned());
+        shelves.deployments.get(&key)?.condition.clone()
     }
 
     /// Whether a watch of this namespace has failed and is not back yet.
@@ -328,7 +338,10 @@ impl Store {
         }
         match kind {
             Kind::Deployment => {
-                let value = object::deployment(object);
+                let value = Seen {
+                    deployment: object::deployment(object),
+                    condition: Condition::shown_by(object),
+                };
                 shelves.deployments.put(key, Kept::of(object, value));
             }
             Kind::PodTemplate => {
@@ -371,9 +384,9 @@ impl Store {
         let mut shelves = self.lock();
         let key = (namespace.to_owned(), name.to_owned());
         match kind {
-            Kind::Deployment => {
-                mark_going(&mut shelves.deployments, &key, uid, |value| &mut value.life)
-            }
+            Kind::Deployment => mark_going(&mut shelves.deployments, &key, uid, |value| {
+                &mut value.deployment.life
+            }),
             Kind::PodTemplate => {
                 mark_going(&mut shelves.states, &key, uid, |value| &mut value.life)
             }

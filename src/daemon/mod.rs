@@ -2,6 +2,7 @@
 
 mod clock;
 mod service;
+mod sign;
 mod told;
 mod turns;
 
@@ -17,13 +18,16 @@ use tracing::{info, warn};
 
 use crate::analysis::{Metrics, Query};
 use crate::chain::chain;
-use crate::cluster::{Cluster, Kind, Registered};
+use crate::cluster::{Cluster, Events, Kind, Registered};
 use crate::config::{Config, Loaded, Service, display_duration};
 use crate::rollout::{Desired, Turn};
 use crate::telemetry::health::Health;
 use crate::telemetry::log::Clock;
 use service::ServiceTask;
 use turns::Turns;
+
+/// How long the last Events may take when the daemon ends.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Whether the daemon goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +111,9 @@ pub async fn run(loaded: &Loaded, ground: Ground) -> Result<(), DaemonError> {
         config.max_concurrent_rollouts,
         cluster.store().clone(),
     ));
+    let events = Events::new(cluster.clone());
+    let mut writing = JoinSet::new();
+    writing.spawn(events.clone().write());
     let mut services = JoinSet::new();
     let mut ending = lifetime.clone();
     let work = async {
@@ -121,7 +128,7 @@ pub async fn run(loaded: &Loaded, ground: Ground) -> Result<(), DaemonError> {
             let task = ServiceTask::new(
                 service.clone(),
                 Desired::Managed(Turn::Unasked),
-                cluster.clone(),
+                (cluster.clone(), events.clone()),
                 turns.clone(),
                 judging,
                 config.poll_interval,
@@ -154,7 +161,7 @@ pub async fn run(loaded: &Loaded, ground: Ground) -> Result<(), DaemonError> {
             let task = ServiceTask::new(
                 service,
                 Desired::Released,
-                cluster.clone(),
+                (cluster.clone(), events.clone()),
                 turns.clone(),
                 judging,
                 interval,
@@ -184,6 +191,9 @@ pub async fn run(loaded: &Loaded, ground: Ground) -> Result<(), DaemonError> {
     while let Some(ended) = services.join_next().await {
         ended.map_err(DaemonError::Task)?;
     }
+    events.close();
+    // What is not written by then is in the log.
+    let _ = tokio::time::timeout(LAST_WORDS, writing.join_next()).await;
     info!("stopped; every worker runs on, and the next start goes on where this one was");
     Ok(())
 }

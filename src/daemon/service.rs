@@ -9,13 +9,15 @@ use tracing::debug;
 
 use super::Lifetime;
 use super::clock::{self, Sight, Stopwatch};
+use super::sign::{Left, Sign};
 use super::told::{Standing, Told};
 use super::turns::Turns;
 use crate::analysis::{CheckReport, Checker, Finding, Metrics, PodName, Query};
-use crate::cluster::{Cluster, ClusterError, Registered};
+use crate::cluster::{Cluster, ClusterError, Condition, Events, Notice, Registered, Tone};
 use crate::config::{Service, display_duration};
+use crate::rollout::plan::Attention;
 use crate::rollout::state::State;
-use crate::rollout::{Action, Desired, Next, Observation, Plan, Status, decide, judge};
+use crate::rollout::{Action, Desired, Event, Next, Observation, Plan, Status, decide, judge};
 
 /// The pause after a first failed request; it doubles with each further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -29,6 +31,7 @@ pub(super) struct ServiceTask {
     desired: Desired,
     cluster: Cluster,
     turns: Arc<Turns>,
+    events: Events,
     metrics: Arc<dyn Metrics>,
     queries: Vec<Query>,
     poll_interval: Duration,
@@ -36,6 +39,7 @@ pub(super) struct ServiceTask {
     changed: Arc<Notify>,
     stopwatch: Stopwatch,
     told: Told,
+    sign: Sign,
     check: Option<JoinHandle<CheckReport>>,
     report: Option<CheckReport>,
     failures: u32,
@@ -56,7 +60,7 @@ impl ServiceTask {
     pub fn new(
         service: Service,
         desired: Desired,
-        cluster: Cluster,
+        (cluster, events): (Cluster, Events),
         turns: Arc<Turns>,
         judging: (Arc<dyn Metrics>, Vec<Query>),
         poll_interval: Duration,
@@ -67,11 +71,17 @@ impl ServiceTask {
             .listen(&service.namespace, &service.deployment);
         let (metrics, queries) = judging;
         let told = Told::new(service.name.to_string());
+        let sign = Sign::new(
+            service.name.to_string(),
+            service.namespace.clone(),
+            cluster.clone(),
+        );
         Self {
             service,
             desired,
             cluster,
             turns,
+            events,
             metrics,
             queries,
             poll_interval,
@@ -79,6 +89,7 @@ impl ServiceTask {
             changed,
             stopwatch: Stopwatch::default(),
             told,
+            sign,
             check: None,
             report: None,
             failures: 0,
@@ -108,6 +119,7 @@ impl ServiceTask {
             }
         }
         self.drop_check();
+        self.sign.finish().await;
     }
 
     async fn rest(&mut self, time: Duration) {
@@ -161,6 +173,11 @@ impl ServiceTask {
         if !matches!(next, Next::Check(_)) {
             self.drop_check();
         }
+        if matches!(status, Status::Releasing | Status::Released)
+            && let Some(rest) = self.take_down(&observation).await
+        {
+            return rest;
+        }
         match next {
             Next::Act(actions) => {
                 if let Err(error) = self.act(&observation, &actions, moment).await {
@@ -172,25 +189,92 @@ impl ServiceTask {
                 }
                 self.failures = 0;
                 // What follows from it is told by the pass that finds nothing left to do.
-                events.iter().for_each(|event| self.told.event(event));
+                for event in &events {
+                    self.happened(&observation, event);
+                }
                 Rest::None
             }
             Next::Check(pods) => {
-                self.told.status(&status, standing, moment);
+                let time = self.is(&observation, &status, standing, moment);
                 if self.check.is_none() {
                     self.begin_check(pods);
                 }
                 self.failures = 0;
-                Rest::AtMost(Duration::MAX)
+                Rest::AtMost(time)
             }
             // A live look that asks for a live look again has seen something change under it.
             Next::LookLive => Rest::Pause(FIRST_PAUSE),
             Next::Wait(time) => {
-                self.told.status(&status, standing, moment);
+                let reminder = self.is(&observation, &status, standing, moment);
                 self.failures = 0;
-                Rest::AtMost(time.unwrap_or(Duration::MAX))
+                Rest::AtMost(time.unwrap_or(Duration::MAX).min(reminder))
             }
             Next::Done => Rest::Over,
+        }
+    }
+
+    /// Tells what happened, in the log and on X.
+    fn happened(&mut self, observation: &Observation, event: &Event) {
+        let attention = self.told.event(event);
+        self.tell(observation, event.reason(), &event.to_string(), attention);
+    }
+
+    /// Tells what the service is doing, once: in the log and as a condition on X, and as an Event when people look for
+    /// it there. Returns how soon to ask again for the sake of the condition.
+    fn is(
+        &mut self,
+        observation: &Observation,
+        status: &Status,
+        standing: Standing,
+        moment: clock::Instant,
+    ) -> Duration {
+        let said = self.told.status(status, standing, moment);
+        if let Some(attention) = said.filter(|_| status.is_milestone()) {
+            // After a restart the log says where the service stands; what X shows already is no news there.
+            let original = observation.original.as_ref();
+            let shown = original.and_then(|original| self.sign.shown(original));
+            if shown.is_none() || shown != Condition::of(status) {
+                self.tell(observation, status.reason(), &status.to_string(), attention);
+            }
+        }
+        let wanted = self.told.said().and_then(Condition::of);
+        let reminder = self.sign.show(observation, wanted, moment);
+        reminder.unwrap_or(Duration::MAX)
+    }
+
+    /// Takes the condition off X before it is given back, so that nothing of ours is left on it: while the state object
+    /// is there, whoever goes on after a crash comes by here too.
+    async fn take_down(&mut self, observation: &Observation) -> Option<Rest> {
+        let original = observation.original.as_ref()?;
+        match self.sign.take_down(original).await {
+            Ok(Left::AsItWas) => None,
+            Ok(Left::Changed) => Some(Rest::None),
+            Err(error @ ClusterError::Stale { .. }) => Some(self.stale(&error).await),
+            // Who may not write conditions any more is not kept from giving back.
+            Err(error @ (ClusterError::Forbidden { .. } | ClusterError::Refused { .. })) => {
+                self.told.trouble(&error.to_string());
+                None
+            }
+            Err(error) => Some(self.failed(&error)),
+        }
+    }
+
+    fn tell(
+        &self,
+        observation: &Observation,
+        reason: &'static str,
+        text: &str,
+        attention: Attention,
+    ) {
+        let tone = match attention {
+            Attention::Wanted => Tone::Warning,
+            Attention::Routine => Tone::Normal,
+            Attention::Passing | Attention::Detail => return,
+        };
+        if let Some(original) = &observation.original {
+            let namespace = &self.service.namespace;
+            self.events
+                .tell(Notice::new(namespace, original, reason, text, tone));
         }
     }
 

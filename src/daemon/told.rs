@@ -50,18 +50,24 @@ impl Told {
         }
     }
 
-    /// One line per thing that happened.
-    pub fn event(&mut self, event: &Event) {
+    /// One line per thing that happened. Returns how much it wants to be read.
+    pub fn event(&mut self, event: &Event) -> Attention {
         self.trouble.clear();
         if matches!(event, Event::Candidate { .. }) {
             // Another story begins: where it ends is told also when that is where it began.
             self.said = None;
         }
         self.say(event.attention(), &event.to_string());
+        event.attention()
     }
 
-    /// One line per change of what the service is doing.
-    pub fn status(&mut self, status: &Status, standing: Standing, now: Instant) {
+    /// One line per change of what the service is doing. Returns how much it wants to be read, if it was said.
+    pub fn status(
+        &mut self,
+        status: &Status,
+        standing: Standing,
+        now: Instant,
+    ) -> Option<Attention> {
         self.trouble.clear();
         let since = match &self.current {
             Some((current, since)) if current == status => *since,
@@ -71,7 +77,7 @@ impl Told {
             }
         };
         if self.said.as_ref().is_some_and(|said| status.repeats(said)) {
-            return;
+            return None;
         }
         let lasts = now.saturating_duration_since(since) >= LINGERING;
         let attention = match (status.attention(), standing) {
@@ -79,10 +85,17 @@ impl Told {
             (Attention::Routine, Standing::Provisional) if !lasts => Attention::Passing,
             (attention, Standing::Firm | Standing::Provisional) => attention,
         };
-        if attention != Attention::Passing {
-            self.say(attention, &status.to_string());
-            self.said = Some(status.clone());
+        if attention == Attention::Passing {
+            return None;
         }
+        self.say(attention, &status.to_string());
+        self.said = Some(status.clone());
+        Some(attention)
+    }
+
+    /// The last status that was said, if it is of the present story.
+    pub fn said(&self) -> Option<&Status> {
+        self.said.as_ref()
     }
 
     /// One line per new trouble, however often it is met.

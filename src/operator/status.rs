@@ -575,7 +575,7 @@ impl StepReport {
             canary: step.canary.0,
             stage: match step.stage {
                 Stage::Sleeping => StageWord::Sleeping,
-                Stage::Raising { .. } => StageWord::Raising,
+                Stage::MakingRoom | Stage::Raising { .. } => StageWord::Raising,
                 Stage::Settling => StageWord::Settling,
                 Stage::WarmingUp { .. } => StageWord::WarmingUp,
                 Stage::Checking => StageWord::Checking,

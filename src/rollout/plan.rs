@@ -522,6 +522,101 @@ impl Status {
         }
     }
 
+    /// In one word, as Kubernetes writes reasons: for the condition on X and for Events.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Missing { .. } => "Missing",
+            Self::Going => "BeingDeleted",
+            Self::Unsettled { .. } => "WaitingToRegister",
+            Self::Registering => "Registering",
+            Self::AtRest { .. } => "AtRest",
+            Self::Rejected { .. } => "Rejected",
+            Self::CandidateWaits { .. } => "WaitingForReplicas",
+            Self::Queued { .. } => "Queued",
+            Self::Opening => "Opening",
+            Self::Raising { .. } => "RaisingCanary",
+            Self::MakingRoom { .. } => "MakingRoom",
+            Self::Settling { .. } => "LoweringPrimary",
+            Self::WarmingUp { .. } => "WarmingUp",
+            Self::Checking { .. } => "Checking",
+            Self::Sleeping { .. } => "Sleeping",
+            Self::Frozen { .. } => "Frozen",
+            Self::Replacing { .. } => "ReplacingCanary",
+            Self::Held { .. } => "OnHold",
+            Self::HandingOver => "HandingOver",
+            Self::TakingBack { .. } => "TakingBack",
+            Self::Closing { .. } => "Closing",
+            Self::Obeying => "Obeying",
+            Self::Releasing => "Releasing",
+            Self::Released => "Released",
+            Self::Blocked(_) => "Blocked",
+        }
+    }
+
+    /// Whether coming to it is a transition that people look for among X's Events. What is on the way to the next of
+    /// these is not; neither is what an [`Event`] has told already.
+    pub fn is_milestone(&self) -> bool {
+        !matches!(
+            self,
+            Self::Missing { .. }
+                | Self::Going
+                | Self::Registering
+                | Self::AtRest { .. }
+                | Self::Opening
+                | Self::Raising { .. }
+                | Self::MakingRoom { .. }
+                | Self::Settling { .. }
+                | Self::WarmingUp { .. }
+                | Self::Replacing { .. }
+                | Self::HandingOver
+                | Self::TakingBack { .. }
+                | Self::Closing { .. }
+                | Self::Obeying
+                | Self::Releasing
+                | Self::Released
+        )
+    }
+
+    /// What it says for as long as it lasts: its line, without how many replicas are wanted, which is an autoscaler's
+    /// business and changes while nothing else does.
+    pub fn lasting(&self) -> String {
+        if let Self::AtRest { images, .. } = self {
+            format!("at rest: {images}")
+        } else if let Self::Rejected {
+            rejection,
+            images,
+            deployment,
+            ..
+        } = self
+        {
+            format!(
+                "rejected: {} ({}); {images} runs on; next: {}",
+                Images(rejection.images.clone()),
+                rejection.failure,
+                what_next(rejection.failure.cause, deployment),
+            )
+        } else if let Self::Frozen {
+            at,
+            failure,
+            deployment,
+            ..
+        } = self
+        {
+            format!(
+                "frozen at {at} ({failure}); next: deploy a fix, it replaces the canary in place; or volery resume \
+                 {deployment} to check again, promote to trust it, abort to go back"
+            )
+        } else if let Self::Queued { images, .. } = self {
+            format!("waiting: other rollouts go first, then {images} is rolled out")
+        } else if let Self::Held { deployment, .. } = self {
+            format!(
+                "on hold: nothing is rolled out, rolled back or checked until: volery resume {deployment}"
+            )
+        } else {
+            self.to_string()
+        }
+    }
+
     /// Whether a person who has read the line of `told` learns nothing from this one.
     pub fn repeats(&self, told: &Self) -> bool {
         let starting = |status: &Self| {
@@ -610,6 +705,46 @@ impl Event {
             | Self::Released { .. } => Attention::Routine,
             // The status that follows says so with its reason.
             Self::Closed { .. } | Self::Froze { .. } => Attention::Detail,
+        }
+    }
+}
+
+impl Event {
+    /// In one word, as Kubernetes writes reasons.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Registered { .. } => "Registered",
+            Self::Candidate { .. } => "RolloutStarted",
+            Self::CheckFailed { .. } => "CheckFailed",
+            Self::CheckInconclusive { .. } => "CheckInconclusive",
+            Self::CheckConclusive { .. } => "CheckConclusive",
+            Self::Trusted { .. } => "BreakpointReached",
+            Self::Failed { .. } => "RolloutFailed",
+            Self::Ended { outcome } => match outcome {
+                Outcome::Promoted => "Promoted",
+                Outcome::RolledBack => "RolledBack",
+                Outcome::Cancelled => "RolloutCancelled",
+                Outcome::Superseded => "RolloutSuperseded",
+                Outcome::Released => "RolloutEnded",
+                Outcome::Interrupted { .. } => "RolloutInterrupted",
+            },
+            Self::Promoted { .. } => "Promoted",
+            Self::Closed { .. } => "RolloutClosed",
+            Self::Repaused { .. } => "PausedAgain",
+            Self::Removed { .. } => "RemovedUnvetted",
+            Self::AcceptedByHand { .. } => "AcceptedByHand",
+            Self::Restored { .. } => "Restored",
+            Self::TakenUp { .. } => "TakenUp",
+            Self::Froze { .. } => "RolloutFrozen",
+            Self::Replacing { .. } => "ReplacingCanary",
+            Self::Answered(answer) => match answer.outcome {
+                Answered::Done => "OrderDone",
+                Answered::Refused => "OrderRefused",
+            },
+            Self::AcceptedByOrder { .. } => "AcceptedByOrder",
+            Self::OrderVoid { .. } => "OrderVoid",
+            Self::Rewritten { .. } => "TemplateRewritten",
+            Self::Released { .. } => "Released",
         }
     }
 }

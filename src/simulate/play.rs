@@ -510,14 +510,14 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// Since the new version was applied, until the daemon wrote last.
+    /// Since the new version was applied, until the daemon did something last; telling about it is not doing.
     fn last_write(&self) -> Duration {
         self.cluster.read_journal(|journal| {
             let last = journal
                 .writes
                 .iter()
                 .rev()
-                .find(|write| write.agent == AGENT);
+                .find(|write| write.agent == AGENT && !write.only_tells());
             last.map_or(Duration::ZERO, |write| {
                 write.at.saturating_sub(APPLIED_AFTER)
             })

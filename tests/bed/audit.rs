@@ -91,6 +91,11 @@ impl Request {
             "create" | "update" | "patch" | "delete" | "deletecollection"
         ) && !self.object_ref.resource.ends_with("accessreviews")
     }
+
+    /// Whether it only tells something, from which nothing follows: an Event or a condition.
+    pub fn only_tells(&self) -> bool {
+        self.object_ref.resource == "events" || self.object_ref.subresource == "status"
+    }
 }
 
 /// Reads the log as it grows.

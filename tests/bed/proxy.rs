@@ -111,6 +111,11 @@ impl Seen {
     pub fn is_write(&self) -> bool {
         self.method != Method::GET && !self.path.ends_with("accessreviews")
     }
+
+    /// Whether it only tells something: an Event or a condition.
+    pub fn only_tells(&self) -> bool {
+        self.path.contains("/events") || self.path.ends_with("/status")
+    }
 }
 
 /// What becomes of a request.

@@ -45,9 +45,9 @@ fn sweep(story: &Story, weather: usize, blow: Blow) {
     let undisturbed = Arc::new(Mutex::new(None));
     in_virtual_time(|| async {
         let world = story.tell(&weathers()[weather].1, Deaths::new()).await;
-        *undisturbed.lock().unwrap() = Some((world.writes().0, starts(&world)));
+        *undisturbed.lock().unwrap() = Some((world.writes().0, starts(&world), world.told()));
     });
-    let (writes, expected) = undisturbed.lock().unwrap().clone().unwrap();
+    let (writes, expected, told) = undisturbed.lock().unwrap().clone().unwrap();
     let one_in = match std::env::var("VOLERY_SWEEP").as_deref() {
         Ok("all") => 1,
         _ if weather == 0
@@ -75,6 +75,16 @@ fn sweep(story: &Story, weather: usize, blow: Blow) {
                     "{}, {blow:?} at write {write}: pods started {found:?}, undisturbed {expected:?}",
                     story.name
                 ));
+            }
+            // A blow may cost an Event, but nothing is told a second time as if it were something else.
+            for (reason, count) in world.told() {
+                if count > told.get(&reason).copied().unwrap_or_default() {
+                    world.fail(&format!(
+                        "{}, {blow:?} at write {write}: {reason} was told {count} times: {:#?}",
+                        story.name,
+                        world.events()
+                    ));
+                }
             }
         });
     }

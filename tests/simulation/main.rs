@@ -11,6 +11,7 @@
 //! | `orders` | what a person orders, in several phases |
 //! | `sight` | what a person sees of all that |
 //! | `crashes` | each story with the daemon killed at each of its writes |
+//! | `events` | what people see with kubectl |
 //! | `schedules` | seeded schedules of everything at once |
 #![allow(
     clippy::unwrap_used,
@@ -20,6 +21,7 @@
 )]
 
 mod crashes;
+mod events;
 mod gauges;
 mod log;
 mod orders;

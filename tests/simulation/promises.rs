@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::Value;
+use volery::cluster::CONDITION;
 use volery::rollout::command::{Answer, Answered};
 use volery::rollout::state::{Cause, Order, Outcome, Phase, Stage, State, Step};
 use volery::rollout::template::Template;
@@ -42,6 +43,8 @@ pub struct Promises {
     /// Images by the hash of their template.
     images: BTreeMap<String, String>,
     original: Option<Value>,
+    /// X's status, without the daemon's condition.
+    status: Option<Value>,
     state: Option<State>,
     /// What the last order was answered.
     answer: Option<Answer>,
@@ -82,6 +85,7 @@ impl Promises {
             accepted: None,
             images: BTreeMap::new(),
             original: None,
+            status: None,
             state: None,
             answer: None,
             step_began: Duration::ZERO,
@@ -123,11 +127,12 @@ impl Promises {
         at < self.excuses.lock().unwrap().by_hand_until
     }
 
-    /// Promise 7: of X the daemon writes `paused` and nothing else; the template on a person's order.
+    /// Promise 7: of X the daemon writes `paused` and its condition, and nothing else; the template on a person's order.
     fn original_changed(&mut self, now: &Snapshot<'_>, write: &Request, broken: &mut Vec<String>) {
         let original = now.get(Kind::Deployment, NAMESPACE, &self.name);
         let Some(original) = original else {
             self.original = None;
+            self.status = None;
             return;
         };
         if let Some(raw) = original.at("/spec/template") {
@@ -148,9 +153,15 @@ impl Promises {
         if write.agent == AGENT && self.original.as_ref().is_some_and(|last| !untouched(last)) {
             broken.push(format!("the daemon changed more of X than paused: {bare}"));
         }
-        if write.agent == AGENT && write.part != Part::Main {
-            broken.push("the daemon wrote a subresource of X".to_owned());
+        let status = status_of_others(original);
+        let only_its_own = write.part == Part::Main
+            || (write.part == Part::Status && self.status.as_ref() == Some(&status));
+        if write.agent == AGENT && !only_its_own {
+            broken.push(format!(
+                "the daemon changed more of X's status than its condition: {status}"
+            ));
         }
+        self.status = Some(status);
         self.original = Some(bare);
         let wanted = original.replicas();
         if self.wanted.back().is_none_or(|(_, last)| *last != wanted) {
@@ -476,6 +487,15 @@ impl Promises {
             }
         }
     }
+}
+
+/// X's status without the daemon's condition.
+fn status_of_others(original: &Object) -> Value {
+    let mut status = original.at("/status").cloned().unwrap_or_default();
+    if let Some(conditions) = status.get_mut("conditions").and_then(Value::as_array_mut) {
+        conditions.retain(|condition| condition["type"] != CONDITION);
+    }
+    status
 }
 
 /// X without what the daemon may write and what the server counts.

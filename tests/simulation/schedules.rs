@@ -227,7 +227,9 @@ async fn schedule(seed: u64) -> Vec<String> {
     world.until_accepted(X, LAST).await;
     world.until_stable(Duration::from_secs(3600)).await;
     world.check_at_rest(X, LAST);
-    decisions(&world.cluster, &world.log)
+    let mut told = decisions(&world.cluster, &world.log);
+    told.extend(world.events().iter().map(|event| format!("{event:?}")));
+    told
 }
 
 /// At rest with what is accepted; X asks for nothing else, or for what was rejected, or for no pods at all: then an open

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
+use volery::cluster::CONDITION;
 use volery::config::OnFailure;
 use volery::simulate::cluster::{Behaviour, Kind, Lag, Lags};
 
@@ -577,6 +578,9 @@ impl Story {
                 let x = world.object(Kind::Deployment, X).unwrap();
                 if x.is_set("/spec/paused") || world.state(X).is_some() {
                     world.fail("X was not given back");
+                }
+                if x.condition(CONDITION).is_some() {
+                    world.fail("a condition is left on X");
                 }
                 if x.image() != image || x.status("updatedReplicas") != 10 {
                     world.fail("X does not run what it should");

@@ -10,6 +10,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 use tracing::subscriber::DefaultGuard;
 use volery::analysis::{Metrics, Query};
+use volery::cluster::CONDITION;
 use volery::config::{Config, Loaded, OnFailure};
 use volery::daemon::{self, Ground, Lifetime};
 use volery::rollout::state::{Phase, State};
@@ -47,6 +48,33 @@ pub struct Weather {
 
 /// After how many of its writes each life of the daemon ends; the lives after them do not.
 pub type Deaths = Vec<u64>;
+
+/// One Event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    pub name: String,
+    pub about: String,
+    pub tone: String,
+    pub reason: String,
+    pub message: String,
+    pub count: i64,
+    /// Its place in the order of all that was written.
+    pub revision: u64,
+}
+
+impl Told {
+    fn of(event: &Object) -> Self {
+        Self {
+            name: event.name().to_owned(),
+            about: event.text("/regarding/name").to_owned(),
+            tone: event.text("/type").to_owned(),
+            reason: event.text("/reason").to_owned(),
+            message: event.text("/note").to_owned(),
+            count: event.number("/deprecatedCount"),
+            revision: event.revision(),
+        }
+    }
+}
 
 /// One world.
 pub struct World {
@@ -207,6 +235,17 @@ impl World {
         self.cluster.set_paused(NAMESPACE, name, false).unwrap();
     }
 
+    /// Patches the status of X strategically, as somebody else's tool may do.
+    pub async fn patch_status(&self, name: &str, patch: serde_json::Value) {
+        let client = self.cluster.client("tool");
+        let api: kube::Api<k8s_openapi::api::apps::v1::Deployment> =
+            kube::Api::namespaced(client, NAMESPACE);
+        let params = kube::api::PatchParams::default();
+        api.patch_status(name, &params, &kube::api::Patch::Strategic(patch))
+            .await
+            .unwrap();
+    }
+
     /// Deletes something, if it exists.
     pub fn delete(&self, kind: Kind, name: &str) {
         self.note(&format!("delete {} {name}", kind.plural()));
@@ -251,6 +290,23 @@ impl World {
             }
             starts
         })
+    }
+
+    /// What `kubectl get events` shows, by name: the names follow from what is said.
+    pub fn events(&self) -> Vec<Told> {
+        self.cluster.look(|now| {
+            let events = now.list(Kind::Event, NAMESPACE);
+            events.map(Told::of).collect()
+        })
+    }
+
+    /// How many different things were told, by reason.
+    pub fn told(&self) -> BTreeMap<String, usize> {
+        let mut told = BTreeMap::new();
+        for event in self.events() {
+            *told.entry(event.reason).or_default() += 1;
+        }
+        told
     }
 
     /// Waits until something holds.
@@ -473,6 +529,9 @@ impl World {
                 .count(),
         )
         .unwrap();
+        if let Err(why) = self.shows_how_it_stands(&original, image) {
+            wrong.push(why);
+        }
         if right != wanted || pods.len() != usize::try_from(wanted).unwrap() {
             wrong.push(format!(
                 "{right} of {} pods are ready ones of {image}, R = {wanted}",
@@ -487,10 +546,31 @@ impl World {
         }
     }
 
+    /// The condition on X says so.
+    fn shows_how_it_stands(&self, original: &Object, accepted: &str) -> Result<(), String> {
+        let expected = if original.image() == accepted {
+            ("True", "AtRest")
+        } else {
+            ("False", "Rejected")
+        };
+        let shown = original
+            .condition(CONDITION)
+            .ok_or("X shows no condition")?;
+        if expected == (text(shown, "status"), text(shown, "reason")) {
+            Ok(())
+        } else {
+            Err(format!("X shows {shown}"))
+        }
+    }
+
     /// Ends the test with everything that happened.
     pub fn fail(&self, why: &str) -> ! {
         panic!("{}\n{why}", timeline(&self.cluster, &self.log));
     }
+}
+
+fn text<'a>(value: &'a serde_json::Value, member: &str) -> &'a str {
+    value[member].as_str().unwrap_or_default()
 }
 
 async fn keep(keeping: Arc<Keeping>) {

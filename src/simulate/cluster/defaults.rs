@@ -219,13 +219,15 @@ pub(super) fn same_template(one: Option<&Value>, other: Option<&Value>) -> bool 
     same_spec && metadata(one) == metadata(other)
 }
 
-/// The one member of an event that is named differently in core/v1 and in events.k8s.io/v1, for each.
-const EVENT_NAMES: [(&str, &str); 5] = [
+/// The members of an event that are named differently in core/v1 and in events.k8s.io/v1.
+const EVENT_NAMES: [(&str, &str); 7] = [
     ("involvedObject", "regarding"),
     ("message", "note"),
     ("reportingComponent", "reportingController"),
     ("count", "deprecatedCount"),
     ("source", "deprecatedSource"),
+    ("firstTimestamp", "deprecatedFirstTimestamp"),
+    ("lastTimestamp", "deprecatedLastTimestamp"),
 ];
 
 /// An event as it is stored (events.k8s.io/v1), from either of its two forms.

@@ -6,7 +6,7 @@ use std::fmt;
 use std::time::Duration;
 
 use super::object::{Kind, Object};
-use super::store::{Change, Occurrence, Part};
+use super::store::{Change, Occurrence, Part, Sort};
 
 /// What a request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -69,6 +69,15 @@ pub struct Request {
     pub name: String,
     /// which part of it
     pub part: Part,
+}
+
+impl Request {
+    /// Whether it only tells something, from which nothing follows: an Event, or a condition that somebody patches into a
+    /// Deployment's status.
+    #[must_use]
+    pub fn only_tells(&self) -> bool {
+        Sort::of(self.kind, self.part, self.verb) == Sort::Word
+    }
 }
 
 impl fmt::Display for Request {

@@ -45,6 +45,19 @@ impl Refusal {
         )
     }
 
+    /// 403: the account has no right to it.
+    #[must_use]
+    pub fn forbidden(kind: Kind, name: &str) -> Self {
+        Self::new(
+            403,
+            "Forbidden",
+            format!(
+                "{} \"{name}\" is forbidden: no rule allows it",
+                kind.resource()
+            ),
+        )
+    }
+
     /// 409: the name is taken.
     #[must_use]
     pub fn already_exists(kind: Kind, name: &str) -> Self {

@@ -26,7 +26,7 @@ use super::patch::Patch;
 use super::refusal::Refusal;
 use super::selector::Selector;
 use super::shared::{Outcome, Shared, Write};
-use super::store::{Deleted, Deletion, Part, Propagation, scale_of};
+use super::store::{Deleted, Deletion, Part, Propagation, Sort, scale_of};
 use super::watching::{self, Asked};
 use super::{ClientOptions, defaults};
 
@@ -198,6 +198,16 @@ impl Target {
         })
     }
 
+    /// Whether a request only tells something.
+    fn sort(method: &Method, uri: &http::Uri) -> Sort {
+        let target = Self::read(uri);
+        let sort = target.and_then(|target| {
+            let verb = target.verb(method)?;
+            Some(Sort::of(target.kind, target.part, verb))
+        });
+        sort.unwrap_or(Sort::Deed)
+    }
+
     fn asked(&self, name: &str) -> &str {
         self.query.get(name).map(String::as_str).unwrap_or_default()
     }
@@ -247,7 +257,8 @@ impl Service {
         if self.life.has_ended() {
             return future::pending().await;
         }
-        self.shared.travel().await;
+        let sort = Target::sort(request.method(), request.uri());
+        self.shared.travel_with(sort).await;
         let (parts, body) = request.into_parts();
         let body = body.collect_bytes().await.map_err(|_| Broken)?;
         if self.life.has_ended() {
@@ -280,7 +291,7 @@ impl Service {
             Fault::None | Fault::ApplyThenHang | Fault::ApplyThenBreak => {}
             Fault::Delay(delay) => tokio::time::sleep(*delay).await,
             Fault::Refuse(refusal) => {
-                self.shared.travel().await;
+                self.shared.travel_with(sort).await;
                 return Ok(refused(refusal));
             }
             Fault::Hang => return future::pending().await,
@@ -301,7 +312,7 @@ impl Service {
         if fault == Fault::ApplyThenBreak {
             return Err(Broken);
         }
-        self.shared.travel().await;
+        self.shared.travel_with(sort).await;
         if self.life.has_ended() {
             return future::pending().await;
         }
@@ -336,7 +347,11 @@ impl Service {
                 self.write(target, request, write, 200)
             }
             Verb::Patch => {
-                let write = Write::Patch(Patch::read(content_type, body)?);
+                let patch = Patch::read(content_type, body)?;
+                let write = match target.form {
+                    Form::Stored => Write::Patch(patch),
+                    Form::CoreEvent => Write::PatchCoreEvent(patch),
+                };
                 self.write(target, request, write, 200)
             }
             Verb::Delete => {

@@ -16,9 +16,9 @@ use super::journal::{Journal, Request, Tally, Verb};
 use super::kubelet::Orders;
 use super::object::{Key, Kind, Object};
 use super::patch::Patch;
-use super::random::{Random, scramble};
+use super::random::scramble;
 use super::refusal::Refusal;
-use super::store::{Change, Deleted, Deletion, Occurrence, Part, Store};
+use super::store::{Change, Deleted, Deletion, Occurrence, Part, Sort, Store};
 use super::{Lag, Snapshot};
 
 /// Checks an invariant after each write; called with the store locked, so it must not call the cluster.
@@ -30,6 +30,8 @@ pub(super) enum Write {
     Create(Value),
     Replace(Value),
     Patch(Patch),
+    /// Of an event, as core/v1 shows it.
+    PatchCoreEvent(Patch),
     Delete(Deletion),
 }
 
@@ -38,7 +40,7 @@ impl Write {
         match self {
             Self::Create(_) => Verb::Create,
             Self::Replace(_) => Verb::Replace,
-            Self::Patch(_) => Verb::Patch,
+            Self::Patch(_) | Self::PatchCoreEvent(_) => Verb::Patch,
             Self::Delete(_) => Verb::Delete,
         }
     }
@@ -88,7 +90,7 @@ impl Shared {
     pub(super) fn new(options: Options) -> Self {
         let clock = Clock::start();
         let state = State {
-            store: Store::new(clock, Random::seeded(options.seed)),
+            store: Store::new(clock, options.seed),
             journal: Journal::default(),
             tallies: BTreeMap::new(),
             intercept: None,
@@ -134,11 +136,19 @@ impl Shared {
 
     /// Waits as long as a request takes one way.
     pub(super) async fn travel(&self) {
-        let way = self
-            .lock()
-            .store
-            .random
-            .duration(&self.options.request_time);
+        self.travel_with(Sort::Deed).await;
+    }
+
+    /// [`Self::travel`] of a request of this sort.
+    pub(super) async fn travel_with(&self, sort: Sort) {
+        let way = {
+            let store = &mut self.lock().store;
+            let random = match sort {
+                Sort::Deed => &mut store.random,
+                Sort::Word => &mut store.random_of_words,
+            };
+            random.duration(&self.options.request_time)
+        };
         if !way.is_zero() {
             sleep(way).await;
         }
@@ -147,7 +157,10 @@ impl Shared {
     /// When a cache under this lag shows a change.
     pub(super) fn shown_at(&self, kind: Kind, lag: Lag, change: &Change) -> Instant {
         let jitter = u64::try_from(lag.jitter.as_millis()).unwrap_or(u64::MAX);
-        let dice = scramble(self.options.seed ^ scramble(change.revision) ^ scramble(kind as u64));
+        if change.sort == Sort::Word {
+            return change.at + lag.fixed;
+        }
+        let dice = scramble(self.options.seed ^ scramble(change.turn) ^ scramble(kind as u64));
         let extra = dice
             .checked_rem(jitter.saturating_add(1))
             .unwrap_or_default();
@@ -182,6 +195,10 @@ impl Shared {
             Write::Patch(patch) => state
                 .store
                 .patch(kind, &key, request.part, &patch)
+                .map(Outcome::Written),
+            Write::PatchCoreEvent(patch) => state
+                .store
+                .patch_core_event(&key, &patch)
                 .map(Outcome::Written),
             Write::Delete(deletion) => state
                 .store

@@ -12,9 +12,10 @@ use tokio::time::Instant;
 
 use super::clock::Clock;
 use super::defaults;
+use super::journal::Verb;
 use super::object::{Key, Kind, Object, map_at, remove, set, text_of};
 use super::patch::Patch;
-use super::random::Random;
+use super::random::{Random, scramble};
 use super::refusal::Refusal;
 use super::selector;
 
@@ -31,10 +32,32 @@ pub(super) enum Occurrence {
     Deleted,
 }
 
+/// What a write is to the cluster. Words have chance of their own, so that what is told moves nothing that happens: the
+/// same seed gives the same pods whether anybody tells about them or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sort {
+    /// Something that things follow from.
+    Deed,
+    /// An Event, or a condition that somebody patches into a Deployment's status.
+    Word,
+}
+
+impl Sort {
+    pub(super) const fn of(kind: Kind, part: Part, verb: Verb) -> Self {
+        match (kind, part, verb) {
+            (Kind::Event, _, _) | (Kind::Deployment, Part::Status, Verb::Patch) => Self::Word,
+            _ => Self::Deed,
+        }
+    }
+}
+
 /// One change of one object.
 #[derive(Clone, Debug)]
 pub(super) struct Change {
     pub(super) revision: u64,
+    pub(super) sort: Sort,
+    /// The number of deeds up to this change.
+    pub(super) turn: u64,
     pub(super) at: Instant,
     pub(super) occurrence: Occurrence,
     /// The object after the change; for a deletion its last state, with the deletion's revision.
@@ -96,7 +119,11 @@ pub(super) enum Deleted {
 pub(super) struct Store {
     pub(super) clock: Clock,
     pub(super) random: Random,
+    /// Chance for words.
+    pub(super) random_of_words: Random,
     revision: u64,
+    /// Like the revision, without words.
+    turn: u64,
     /// Watches cannot start before this revision.
     oldest: u64,
     /// How often all watches were broken.
@@ -106,12 +133,14 @@ pub(super) struct Store {
 }
 
 impl Store {
-    pub(super) fn new(clock: Clock, random: Random) -> Self {
+    pub(super) fn new(clock: Clock, seed: u64) -> Self {
         // A cluster in which things have happened before: nobody may take a small revision for a count.
         Self {
             clock,
-            random,
+            random: Random::seeded(seed),
+            random_of_words: Random::seeded(scramble(seed)),
             revision: 1000,
+            turn: 1000,
             oldest: 0,
             breaks: 0,
             objects: BTreeMap::new(),
@@ -142,6 +171,7 @@ impl Store {
     /// Forgets the history, as a compaction does, and breaks every watch: none can go on from where it was.
     pub(super) const fn compact(&mut self) {
         self.revision += 1;
+        self.turn += 1;
         self.oldest = self.revision;
         self.break_watches();
     }
@@ -225,6 +255,7 @@ impl Store {
         if self.find(kind, &key).is_some() {
             return Err(Refusal::already_exists(kind, &name));
         }
+        let sort = Sort::of(kind, Part::Main, Verb::Create);
         let mut object = given.into_json();
         if kind == Kind::Event {
             defaults::event_to_stored(&mut object);
@@ -237,7 +268,11 @@ impl Store {
         if let Some(metadata) = map_at(&mut object, &["metadata"]) {
             metadata.insert("name".to_owned(), json!(name));
             metadata.insert("namespace".to_owned(), json!(namespace));
-            metadata.insert("uid".to_owned(), json!(self.random.uid()));
+            let random = match sort {
+                Sort::Deed => &mut self.random,
+                Sort::Word => &mut self.random_of_words,
+            };
+            metadata.insert("uid".to_owned(), json!(random.uid()));
             metadata.insert(
                 "creationTimestamp".to_owned(),
                 json!(self.clock.timestamp()),
@@ -265,7 +300,7 @@ impl Store {
         defaults::fill(kind, &mut object);
         let object = Object::new(object);
         validate(kind, &key, &object)?;
-        Ok(self.record(kind, &key, object.into_json(), None))
+        Ok(self.record(kind, &key, sort, object.into_json(), None))
     }
 
     /// PUT
@@ -298,6 +333,19 @@ impl Store {
         }
         let new = patch.apply(old.json())?;
         self.update(kind, key, part, Via::Patch, &old, new)
+    }
+
+    /// PATCH of an event as core/v1 shows it.
+    pub(super) fn patch_core_event(
+        &mut self,
+        key: &Key,
+        patch: &Patch,
+    ) -> Result<Arc<Object>, Refusal> {
+        let old = self.get(Kind::Event, key)?;
+        let mut shown = old.json().clone();
+        defaults::event_to_core(&mut shown);
+        let new = patch.apply(&shown)?;
+        self.update(Kind::Event, key, Part::Main, Via::Patch, &old, new)
     }
 
     fn rescale(
@@ -384,7 +432,18 @@ impl Store {
             // The real store, too, does not write what is there already.
             return Ok(Arc::clone(old));
         }
-        Ok(self.record(kind, key, candidate.into_json(), Some(Arc::clone(old))))
+        let verb = match via {
+            Via::Put => Verb::Replace,
+            Via::Patch => Verb::Patch,
+        };
+        let sort = Sort::of(kind, part, verb);
+        Ok(self.record(
+            kind,
+            key,
+            sort,
+            candidate.into_json(),
+            Some(Arc::clone(old)),
+        ))
     }
 
     /// DELETE
@@ -459,17 +518,27 @@ impl Store {
                 json!(old.generation() + 1),
             );
         }
-        Ok(Deleted::Terminating(self.record(kind, key, new, Some(old))))
+        Ok(Deleted::Terminating(self.record(
+            kind,
+            key,
+            Sort::Deed,
+            new,
+            Some(old),
+        )))
     }
 
     fn record(
         &mut self,
         kind: Kind,
         key: &Key,
+        sort: Sort,
         mut object: Value,
         before: Option<Arc<Object>>,
     ) -> Arc<Object> {
         self.revision += 1;
+        if sort == Sort::Deed {
+            self.turn += 1;
+        }
         set(
             &mut object,
             &["metadata", "resourceVersion"],
@@ -485,12 +554,13 @@ impl Store {
         } else {
             Occurrence::Added
         };
-        self.remember(kind, occurrence, Arc::clone(&object), before);
+        self.remember(kind, sort, occurrence, Arc::clone(&object), before);
         object
     }
 
     fn forget(&mut self, kind: Kind, key: &Key, last: &Object) -> Arc<Object> {
         self.revision += 1;
+        self.turn += 1;
         let before = self.objects.entry(kind).or_default().remove(key);
         let mut object = last.json().clone();
         set(
@@ -499,19 +569,28 @@ impl Store {
             json!(self.revision.to_string()),
         );
         let object = Arc::new(Object::new(object));
-        self.remember(kind, Occurrence::Deleted, Arc::clone(&object), before);
+        self.remember(
+            kind,
+            Sort::Deed,
+            Occurrence::Deleted,
+            Arc::clone(&object),
+            before,
+        );
         object
     }
 
     fn remember(
         &mut self,
         kind: Kind,
+        sort: Sort,
         occurrence: Occurrence,
         object: Arc<Object>,
         before: Option<Arc<Object>>,
     ) {
         let change = Change {
             revision: self.revision,
+            sort,
+            turn: self.turn,
             at: self.clock.now(),
             occurrence,
             object,

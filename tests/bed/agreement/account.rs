@@ -12,8 +12,10 @@ pub struct Account {
     pub starts: BTreeMap<String, usize>,
     /// (C,P), at every change.
     pub steps: Vec<(i32, i32)>,
-    /// The daemon's successful writes, in order.
+    /// The daemon's successful writes that do more than tell, in order.
     pub writes: Vec<Write>,
+    /// The reasons of the Events on X, in the order in which they were first told.
+    pub told: Vec<String>,
     /// All that is left at the end.
     pub left: Vec<String>,
 }
@@ -73,6 +75,7 @@ impl Display for Account {
         for write in &self.writes {
             writeln!(f, "  {write}")?;
         }
+        writeln!(f, "told: {:?}", self.told)?;
         writeln!(f, "left:")?;
         for line in &self.left {
             writeln!(f, "  {line}")?;

@@ -80,6 +80,7 @@ pub async fn play(scene: &Scene, script: &Script) -> Account {
         starts: namespace.recorder.starts(begun),
         steps: namespace.recorder.steps(X, begun),
         writes: writes(&namespace).await,
+        told: told(&namespace).await,
         left: sight.lines(),
     }
 }
@@ -135,7 +136,7 @@ async fn writes(namespace: &Namespace) -> Vec<Write> {
         })
         .collect();
     let mut requests = namespace.daemon_writes().await;
-    requests.retain(|request| (200..300).contains(&request.code()));
+    requests.retain(|request| (200..300).contains(&request.code()) && !request.only_tells());
     let write = |request: &crate::audit::Request| {
         let name = request.name().to_owned();
         Write {
@@ -145,4 +146,16 @@ async fn writes(namespace: &Namespace) -> Vec<Write> {
         }
     };
     normalised(requests.iter().map(write).collect(), X)
+}
+
+/// The reasons of the Events that were made; one that was made before is patched.
+async fn told(namespace: &Namespace) -> Vec<String> {
+    let mut requests = namespace.daemon_writes().await;
+    requests.retain(|request| request.resource() == "events" && request.verb == "create");
+    requests.retain(|request| (200..300).contains(&request.code()));
+    let reason = |request: &crate::audit::Request| {
+        let reason = request.request_object["reason"].as_str();
+        reason.unwrap_or_default().to_owned()
+    };
+    requests.iter().map(reason).collect()
 }

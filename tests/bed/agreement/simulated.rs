@@ -17,7 +17,7 @@ use volery::{
     daemon::{self, DaemonError, Ground, Lifetime},
     simulate::{
         clock,
-        cluster::{self, Cluster, Kind, Options, Part, Patch, Turn},
+        cluster::{self, Cluster, Kind, Options, Part, Patch, Turn, Verb},
     },
     telemetry::health::Health,
 };
@@ -67,6 +67,9 @@ struct Stage {
 struct Seen {
     steps: Vec<(i32, i32)>,
     writes: Vec<Write>,
+    told: Vec<String>,
+    /// Writes of any sort.
+    all: usize,
 }
 
 struct Daemon {
@@ -97,6 +100,15 @@ impl Stage {
                 seen.steps.push((canary, primary));
             }
             if write.agent == AGENT {
+                seen.all += 1;
+            }
+            if write.agent == AGENT && write.only_tells() {
+                if write.verb == Verb::Create
+                    && let Some(event) = now.get(Kind::Event, NAMESPACE, &write.name)
+                {
+                    seen.told.push(event.text("/reason").to_owned());
+                }
+            } else if write.agent == AGENT {
                 let part = match write.part {
                     Part::Main => "",
                     Part::Status => "/status",
@@ -155,12 +167,12 @@ impl Stage {
             script.end.reached(sight)
         })
         .await;
-        let writes = self.seen.lock().unwrap().writes.len();
+        let writes = self.seen.lock().unwrap().all;
         sleep(QUIET).await;
         let sight = self.look();
         script.end.reached(&sight).expect("the end lasts");
         let seen = self.seen.lock().unwrap();
-        assert_eq!(seen.writes.len(), writes, "the daemon goes on writing");
+        assert_eq!(seen.all, writes, "the daemon goes on writing");
         assert!(!daemon.task.is_finished(), "the daemon ended");
         let mut starts = BTreeMap::new();
         self.cluster.read_journal(|journal| {
@@ -173,6 +185,7 @@ impl Stage {
             starts,
             steps: seen.steps.clone(),
             writes: normalised(seen.writes.clone(), X),
+            told: seen.told.clone(),
             left: sight.lines(),
         }
     }

@@ -28,7 +28,7 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// After the `nth` write from now on, the first being 1; without a number it only counts.
+    /// After the `nth` write from now on that does more than tell, the first being 1; without a number it only counts.
     pub fn after(namespace: &Namespace, nth: Option<usize>) -> Self {
         Self::when(namespace, move |number, _| nth == Some(number))
     }
@@ -62,7 +62,7 @@ impl Hold {
             Arc::clone(&hold.held),
         );
         namespace.daemon_proxy.on_request(move |request| {
-            if !request.is_write() {
+            if !request.is_write() || request.only_tells() {
                 return Verdict::Pass;
             }
             let number = writes.fetch_add(1, Ordering::Relaxed) + 1;

@@ -319,8 +319,23 @@ pub async fn untouched(namespace: &Namespace, since: Instant) {
     stopped(namespace, since, &[]).await;
 }
 
+/// Waits until the daemon has told all that it has to tell: Events and conditions come after what they tell of.
+pub async fn all_told(namespace: &Namespace) {
+    eventually("the daemon to have told everything", async || {
+        let words = async || {
+            let writes = namespace.daemon_writes().await;
+            writes.iter().filter(|write| write.only_tells()).count()
+        };
+        let before = words().await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        ensure(words().await == before, || "it goes on".to_owned())
+    })
+    .await;
+}
+
 /// Nothing is started, stopped or written by the daemon while `span` lasts.
 pub async fn quiet(namespace: &Arc<Namespace>, span: Duration) {
+    all_told(namespace).await;
     let (since, writes) = (namespace.now().await, namespace.daemon_writes().await.len());
     tokio::time::sleep(span).await;
     untouched(namespace, since).await;

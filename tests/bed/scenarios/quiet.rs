@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 use super::{
     base::{Base, Since},
-    promises::{at_rest, untouched},
+    promises::{all_told, at_rest, untouched},
 };
 use crate::{audit, namespace::Namespace, proxy::Verdict, scene::Trials, worker::Worker};
 
@@ -26,6 +26,7 @@ pub fn register(trials: &mut Trials) {
             let base = Base::registered(&scene, "").await;
             at_rest(&base.namespace, X, "v1", 10).await;
             let Base { namespace, worker, setup, mut daemon } = base;
+            all_told(&namespace).await;
             let since = Since::now(&namespace, &daemon).await;
             let writes = namespace.daemon_writes().await.len();
 
@@ -115,6 +116,7 @@ async fn requests_at_rest(base: &Base, tag: &str) {
     let namespace: &Namespace = &base.namespace;
     // What is in flight when the last line is written has ended by then.
     sleep(WHILE).await;
+    all_told(namespace).await;
     let since = Since::now(namespace, &base.daemon).await;
     let before = requests(namespace).await.len();
     sleep(Duration::from_secs(15)).await;

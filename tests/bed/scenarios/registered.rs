@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::{
     base::{Base, Held, Since, config, undo},
     promises::{
-        at_rest, envelope, history_of, no_other_pods, revisions, set_tag, started, stash, stopped,
-        untouched,
+        all_told, at_rest, envelope, history_of, no_other_pods, revisions, set_tag, started, stash,
+        stopped, untouched,
     },
 };
 use crate::{
@@ -179,6 +179,7 @@ pub fn register(trials: &mut Trials) {
             daemon
                 .log_contains("orders-worker: blocked: to be released, but the Deployment's template is not the accepted version")
                 .await;
+            all_told(&namespace).await;
             let writes = namespace.daemon_writes().await.len();
             stays("the block", Duration::from_secs(5), async || {
                 let x = namespace.deployment(X).await;

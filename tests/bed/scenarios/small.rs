@@ -4,7 +4,9 @@ use kube::ResourceExt as _;
 
 use super::{
     base::{Base, Held, Since},
-    promises::{at_rest, envelope, never_more_than, no_other_pods, started, stash, stopped},
+    promises::{
+        all_told, at_rest, envelope, never_more_than, no_other_pods, started, stash, stopped,
+    },
     promoted::STEPS,
 };
 use crate::{
@@ -140,6 +142,7 @@ pub fn register(trials: &mut Trials) {
                 }
                 steps
             };
+            all_told(namespace).await;
             let writes = namespace.daemon_writes().await.len();
             // An autoscaler says the same again and again.
             stays("the peace", Duration::from_secs(4), async || {

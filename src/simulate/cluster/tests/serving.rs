@@ -454,6 +454,90 @@ async fn events_of_kubes_recorder_are_served_in_both_forms() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_event_made_in_core_v1_is_counted_by_a_patch_in_core_v1() {
+    let cluster = with_x(Lags::default()).await;
+    let api: Api<Event> = Api::namespaced(cluster.client("volery"), NAMESPACE);
+    let event = json!({
+        "apiVersion": "v1", "kind": "Event", "metadata": {"name": "x.1"},
+        "involvedObject": {"kind": "Deployment", "name": X, "namespace": NAMESPACE},
+        "reason": "Checking", "message": "step 1/2", "type": "Normal", "count": 1,
+        "firstTimestamp": "2026-01-05T08:00:00Z", "lastTimestamp": "2026-01-05T08:00:00Z",
+    });
+    let made = api
+        .create(&PostParams::default(), &typed(event.clone()))
+        .await
+        .unwrap();
+    let again = api.create(&PostParams::default(), &typed(event)).await;
+    assert!(matches!(again, Err(kube::Error::Api(status)) if status.code == 409));
+    let read: Event = patch(&api, json!({})).await.unwrap();
+    assert_eq!(read, made, "an empty patch changes nothing");
+    let later = "2026-01-05T09:00:00Z";
+    let stale = json!({"metadata": {"resourceVersion": "1"}, "count": 2});
+    assert!(patch(&api, stale).await.is_err());
+    let raised = json!({"count": 2, "lastTimestamp": later});
+    let raised: Event = patch(&api, raised).await.unwrap();
+    assert_eq!(raised.count, Some(2));
+    assert_eq!(
+        raised
+            .last_timestamp
+            .map(|time| time.0.to_string())
+            .as_deref(),
+        Some(later)
+    );
+    assert_eq!(raised.first_timestamp, made.first_timestamp);
+
+    async fn patch(api: &Api<Event>, patch: serde_json::Value) -> kube::Result<Event> {
+        let params = PatchParams::default();
+        api.patch("x.1", &params, &kube::api::Patch::Merge(patch))
+            .await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_condition_of_another_is_kept_by_the_deployment_controller_and_taken_off_alone() {
+    let cluster = with_x(Lags::default()).await;
+    let api: Api<Deployment> = Api::namespaced(cluster.client("volery"), NAMESPACE);
+    let patch = async |condition: serde_json::Value| {
+        let patch = json!({"status": {"conditions": [condition]}});
+        api.patch_status(
+            X,
+            &PatchParams::default(),
+            &kube::api::Patch::Strategic(patch),
+        )
+        .await
+        .unwrap()
+    };
+    let types = |x: &Deployment| {
+        let conditions = x.status.clone().and_then(|status| status.conditions);
+        let conditions = conditions.unwrap_or_default().into_iter();
+        let mut types: Vec<String> = conditions.map(|condition| condition.type_).collect();
+        types.sort();
+        types
+    };
+    let before = api.get(X).await.unwrap();
+    let ours = json!({"type": "volery.dev/Rollout", "status": "True", "reason": "AtRest"});
+    let shown = patch(ours).await;
+    assert_eq!(shown.spec, before.spec);
+    assert_eq!(shown.metadata.generation, before.metadata.generation);
+    assert_eq!(
+        types(&shown),
+        ["Available", "Progressing", "volery.dev/Rollout"]
+    );
+    cluster.scale(NAMESPACE, X, 5).unwrap();
+    cluster.settle(Duration::from_secs(60)).await;
+    let scaled = api.get(X).await.unwrap();
+    let status = scaled.status.clone().unwrap();
+    assert_eq!(
+        status.available_replicas,
+        Some(5),
+        "the controller wrote it"
+    );
+    assert_eq!(types(&scaled), types(&shown));
+    let gone = patch(json!({"type": "volery.dev/Rollout", "$patch": "delete"})).await;
+    assert_eq!(types(&gone), ["Available", "Progressing"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn leases_are_served() {
     let cluster = cluster();
     let api: Api<Lease> = Api::namespaced(cluster.client("volery"), "volery");
