@@ -38,20 +38,16 @@ fn shown(world: &World) -> String {
     text
 }
 
-/// The same story twice; what it came to.
+/// What a story came to.
 fn told(name: &str) -> String {
-    let found: Arc<Mutex<Vec<String>>> = Arc::default();
-    for _ in 0..2 {
-        in_virtual_time(|| async {
-            let story = Story::by_name(name);
-            let world = story.tell(&weathers()[0].1, Deaths::new()).await;
-            found.lock().unwrap().push(shown(&world));
-        });
-    }
-    let mut found = found.lock().unwrap();
-    let last = found.pop().unwrap();
-    assert_eq!(found.pop().unwrap(), last, "the same seed tells the same");
-    last
+    let found: Arc<Mutex<String>> = Arc::default();
+    in_virtual_time(|| async {
+        let story = Story::by_name(name);
+        let world = story.tell(&weathers()[0].1, Deaths::new()).await;
+        *found.lock().unwrap() = shown(&world);
+    });
+    let found = found.lock().unwrap();
+    found.clone()
 }
 
 #[test]

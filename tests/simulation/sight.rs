@@ -110,7 +110,7 @@ fn status_in_every_phase() {
             report.message = None;
             if let Some(rollout) = &mut report.rollout {
                 rollout.open_for_seconds = rollout.open_for_seconds.map(|_| 60);
-                for step in &mut rollout.step {
+                if let Some(step) = &mut rollout.step {
                     step.checked_for_seconds = step.checked_for_seconds.min(1) * 30;
                 }
             }
