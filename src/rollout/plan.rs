@@ -313,6 +313,8 @@ pub enum Vetting {
         steps: u32,
         /// How many canary pods the last checked step has.
         breakpoint: Replicas,
+        /// How many steps there will be with those that are not checked: as often pods are stopped (case K31).
+        all_steps: u32,
         /// The revision in the history that has the same template, if there is one: it was accepted before.
         known: Option<u64>,
     },
@@ -931,6 +933,7 @@ impl fmt::Display for Event {
                     Vetting::Checks {
                         steps,
                         breakpoint,
+                        all_steps,
                         known,
                     } => {
                         let plural = if *steps == 1 { "" } else { "s" };
@@ -939,7 +942,16 @@ impl fmt::Display for Event {
                         if rest > Replicas::ZERO {
                             write!(f, ", then the other {rest} without checks")?;
                         }
-                        f.write_str("; each pod is replaced once")?;
+                        let pods = if *replicas == Replicas(1) {
+                            "pod is"
+                        } else {
+                            "pods are"
+                        };
+                        let plural = if *all_steps == 1 { "" } else { "s" };
+                        write!(
+                            f,
+                            "; {replicas} {pods} stopped in {all_steps} step{plural}, each replaced once"
+                        )?;
                         if let Some(revision) = known {
                             write!(
                                 f,

@@ -1,7 +1,7 @@
 //! Replica arithmetic: how far each step goes, and which numbers to write next.
 
 use super::Replicas;
-use crate::config::{Amount, Service};
+use crate::config::{Amount, Bound, Service};
 
 /// How a service's steps are laid out for a given R.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +15,11 @@ pub struct Ladder {
 impl Ladder {
     /// A service's ladder for `wanted` replicas.
     pub fn of(service: &Service, wanted: Replicas) -> Self {
-        Self::new(&service.step, &service.breakpoint, wanted)
+        let ladder = Self::new(&service.step, &service.breakpoint, wanted);
+        match &service.finish_step {
+            Some(finish_step) => ladder.finishing_by(finish_step),
+            None => ladder,
+        }
     }
 
     /// The ladder for `wanted` replicas, as steep past the breakpoint as before it. Shares are rounded up, a step is at
@@ -133,8 +137,17 @@ pub struct Envelope {
 
 impl Envelope {
     /// A service's envelope on this ladder.
-    pub fn of(_service: &Service, ladder: &Ladder) -> Self {
-        Self::new(None, None, ladder)
+    pub fn of(service: &Service, ladder: &Ladder) -> Self {
+        let wanted = ladder.wanted();
+        let surge = service.max_surge.map(|bound| match bound {
+            Bound::Zero => Replicas::ZERO,
+            // At R = 0 a share comes to nothing, and still is no cap.
+            bound @ Bound::AtMost(_) => bound.rounded_up(wanted).max(Replicas(1)),
+        });
+        let unavailable = service
+            .max_unavailable
+            .map(|bound| bound.rounded_down(wanted));
+        Self::new(surge, unavailable, ladder)
     }
 
     /// The envelope on this ladder of `max_surge` and `max_unavailable`, as many replicas as they come to there.
