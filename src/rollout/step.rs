@@ -449,8 +449,13 @@ impl<'a> Stand<'a> {
                 counts,
                 going: self.going(&self.sides()),
                 most: self.envelope.most(self.wanted()),
+                stuck: self.pass.stuck(&[self.primary, self.canary]),
             },
-            Stage::Settling => Status::Settling { at, counts },
+            Stage::Settling => Status::Settling {
+                at,
+                counts,
+                stuck: self.pass.stuck(&[self.primary]),
+            },
             Stage::WarmingUp { .. } => Status::WarmingUp {
                 at,
                 counts,

@@ -3,6 +3,7 @@
 pub mod base;
 mod between;
 mod break_glass;
+mod envelope;
 mod failed;
 mod handover;
 mod installed;
@@ -21,6 +22,7 @@ use crate::scene::Trials;
 /// Adds all scenarios.
 pub fn register(trials: &mut Trials) {
     break_glass::register(trials);
+    envelope::register(trials);
     failed::register(trials);
     handover::register(trials);
     installed::register(trials);
