@@ -7,7 +7,7 @@ use super::{COMMAND_ANNOTATION, ROLE_LABEL, STATE_ANNOTATION};
 use crate::rollout::Replicas;
 use crate::rollout::observation::{
     Container, Deployment, DeploymentRest, DeploymentStatus, Disruption, Life, Mark, Observed, Pod,
-    PodPhase, Ready, ReplicaSet, ResourceVersion, Rolling, StateObject, Uid,
+    PodPhase, Ready, ReplicaSet, ResourceVersion, Rolling, StateObject, Uid, WallTime,
 };
 use crate::rollout::state::{STATE_VERSION, State};
 use crate::rollout::template::Template;
@@ -211,6 +211,10 @@ pub(super) fn pod(object: &DynamicObject) -> Option<Pod> {
         uid: uid(meta),
         owner: owner.uid,
         life: life(meta),
+        ends_by: meta
+            .deletion_timestamp
+            .as_ref()
+            .map(|time| WallTime(time.0.as_second())),
         phase,
         ready: if condition(data, "Ready", "True").is_some() {
             Ready::Yes

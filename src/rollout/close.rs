@@ -101,6 +101,7 @@ fn take_back(
             outcome: outcome.clone(),
             going: there(pass, canary),
             most: pass.envelope().most(pass.wanted()),
+            stuck: canary.and_then(|canary| pass.stuck(&[canary])),
         })),
         Retreat::Done => None,
     }

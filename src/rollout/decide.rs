@@ -5,9 +5,9 @@ use std::time::Duration;
 use super::action::{Action, CloneRole, Orphan, Owner, replica_set_name, state_name};
 use super::observation::{
     Deployment, Freshness, Life, Mark, Observation, Observed, Ready, ReplicaSet, Role, Rolling,
-    StateObject,
+    StateObject, WallTime,
 };
-use super::plan::{Blocked, Event, Images, Next, Plan, Status};
+use super::plan::{Blocked, Event, Images, Next, Plan, Status, Stuck};
 use super::replicas::{Envelope, Ladder, Side};
 use super::state::{Elapsed, Failure, Motion, Order, Outcome, Phase, Rejection, Rewrite, State};
 use super::template::{Template, TemplateHash};
@@ -554,6 +554,21 @@ impl<'a> Pass<'a> {
             .map(|set| set.existing.0)
             .sum();
         Replicas(u32::try_from(pods).unwrap_or(u32::MAX).max(existing))
+    }
+
+    /// A pod of these clones that should have ended a minute ago: nothing fails for it, but somebody should look.
+    pub fn stuck(&self, clones: &[&Deployment]) -> Option<Stuck> {
+        const LONG: i64 = 60;
+        let now = self.observation.at.0;
+        let mut pods = clones
+            .iter()
+            .flat_map(|clone| self.observation.pods_of(&clone.uid));
+        let is_late = |ends_by: WallTime| now.saturating_sub(ends_by.0) > LONG;
+        let pod = pods.find(|pod| pod.ends_by.is_some_and(is_late))?;
+        Some(Stuck {
+            namespace: self.service.namespace.clone(),
+            pod: pod.name.clone(),
+        })
     }
 
     /// A clone in numbers. Each is taken from the more cautious of two witnesses.

@@ -306,6 +306,8 @@ pub struct Pod {
     pub owner: Uid,
     /// `metadata.deletionTimestamp`, as a fact.
     pub life: Life,
+    /// `metadata.deletionTimestamp`: when its grace period is over.
+    pub ends_by: Option<WallTime>,
     /// `status.phase`.
     pub phase: PodPhase,
     /// Condition `Ready`.

@@ -113,6 +113,8 @@ pub enum Status {
         going: Replicas,
         /// How many may be there at most.
         most: Replicas,
+        /// One that does not end.
+        stuck: Option<Stuck>,
     },
     /// A step waits for the primary's removed pods to end.
     Settling {
@@ -120,6 +122,8 @@ pub enum Status {
         at: Position,
         /// The numbers reached.
         counts: Counts,
+        /// One that does not end.
+        stuck: Option<Stuck>,
     },
     /// A step waits `start_delay`.
     WarmingUp {
@@ -183,6 +187,8 @@ pub enum Status {
         going: Replicas,
         /// How many pods may be there at most.
         most: Replicas,
+        /// One that does not end.
+        stuck: Option<Stuck>,
     },
     /// The rollout is being closed.
     Closing {
@@ -197,6 +203,15 @@ pub enum Status {
     Released,
     /// Nothing moves until a person does something.
     Blocked(Blocked),
+}
+
+/// A pod that is still there long after its grace period, as where its node is lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stuck {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub pod: String,
 }
 
 /// Which step of how many.
@@ -313,6 +328,8 @@ pub enum Vetting {
         steps: u32,
         /// How many canary pods the last checked step has.
         breakpoint: Replicas,
+        /// How many steps there will be with those that are not checked: as often pods are stopped (case K31).
+        all_steps: u32,
         /// The revision in the history that has the same template, if there is one: it was accepted before.
         known: Option<u64>,
     },
@@ -494,6 +511,9 @@ impl Status {
             Self::Unsettled {
                 reason: Unsettled::Paused { .. },
             }
+            | Self::MakingRoom { stuck: Some(_), .. }
+            | Self::Settling { stuck: Some(_), .. }
+            | Self::TakingBack { stuck: Some(_), .. }
             | Self::Rejected { .. }
             | Self::Frozen { .. }
             | Self::Held { .. }
@@ -638,19 +658,24 @@ impl Status {
             (Self::Queued { images, .. }, Self::Queued { images: before, .. }) => images == before,
             // Of pods that end one after the other one line says enough.
             (
-                Self::MakingRoom { at, counts, .. },
+                Self::MakingRoom {
+                    at, counts, stuck, ..
+                },
                 Self::MakingRoom {
                     at: place,
                     counts: goal,
+                    stuck: before,
                     ..
                 },
-            ) => (at, counts) == (place, goal),
+            ) => (at, counts, stuck) == (place, goal, before),
             (
-                Self::TakingBack { outcome, .. },
+                Self::TakingBack { outcome, stuck, .. },
                 Self::TakingBack {
-                    outcome: before, ..
+                    outcome: told,
+                    stuck: before,
+                    ..
                 },
-            ) => outcome == before,
+            ) => (outcome, stuck) == (told, before),
             (
                 Self::Frozen { failure, .. },
                 Self::Frozen {
@@ -857,6 +882,7 @@ impl fmt::Display for Status {
                 counts,
                 going,
                 most,
+                stuck,
             } => {
                 let plural = if *going == Replicas(1) { "" } else { "s" };
                 write!(
@@ -864,13 +890,17 @@ impl fmt::Display for Status {
                     "{at}: to canary {}, primary {}; {going} pod{plural} of the primary must end first, there may be {most} at most; \
                      however long that takes, no time counts",
                     counts.canary, counts.primary
-                )
+                )?;
+                stuck_pod(f, stuck.as_ref())
             }
-            Self::Settling { at, counts } => write!(
-                f,
-                "{at}: canary {0}/{0} available, primary {1}, waiting for the primary's removed pods to end",
-                counts.canary, counts.primary
-            ),
+            Self::Settling { at, counts, stuck } => {
+                write!(
+                    f,
+                    "{at}: canary {0}/{0} available, primary {1}, waiting for the primary's removed pods to end",
+                    counts.canary, counts.primary
+                )?;
+                stuck_pod(f, stuck.as_ref())
+            }
             Self::WarmingUp { at, counts, delay } => write!(
                 f,
                 "{at}: canary {0}/{0} available, primary {1}, first check in {2}",
@@ -933,13 +963,15 @@ impl fmt::Display for Status {
                 outcome,
                 going,
                 most,
+                stuck,
             } => {
                 let plural = if *going == Replicas(1) { "" } else { "s" };
                 write!(
                     f,
                     "{}: {going} canary pod{plural} must end before more of the accepted version start, there may be {most} at most",
                     if *outcome == Outcome::RolledBack { "rolling back" } else { "closing" }
-                )
+                )?;
+                stuck_pod(f, stuck.as_ref())
             }
             Self::Closing { outcome } => match outcome {
                 Outcome::Promoted => f.write_str("promoted: removing the clones"),
@@ -981,6 +1013,17 @@ fn led_to(then: OnFailure) -> &'static str {
         OnFailure::RollBack => "rolled back",
         OnFailure::Freeze => "frozen",
     }
+}
+
+/// Names the pod that does not end, and what helps.
+fn stuck_pod(f: &mut fmt::Formatter<'_>, stuck: Option<&Stuck>) -> fmt::Result {
+    let Some(Stuck { namespace, pod }) = stuck else {
+        return Ok(());
+    };
+    write!(
+        f,
+        "; {pod} is still there long after its grace period, if its node is lost: kubectl -n {namespace} delete pod {pod} --force"
+    )
 }
 
 impl fmt::Display for Blocked {
@@ -1064,6 +1107,7 @@ impl fmt::Display for Event {
                     Vetting::Checks {
                         steps,
                         breakpoint,
+                        all_steps,
                         known,
                     } => {
                         let plural = if *steps == 1 { "" } else { "s" };
@@ -1072,7 +1116,16 @@ impl fmt::Display for Event {
                         if rest > Replicas::ZERO {
                             write!(f, ", then the other {rest} without checks")?;
                         }
-                        f.write_str("; each pod is replaced once")?;
+                        let pods = if *replicas == Replicas(1) {
+                            "pod is"
+                        } else {
+                            "pods are"
+                        };
+                        let plural = if *all_steps == 1 { "" } else { "s" };
+                        write!(
+                            f,
+                            "; {replicas} {pods} stopped in {all_steps} step{plural}, each replaced once"
+                        )?;
                         if let Some(revision) = known {
                             write!(
                                 f,

@@ -1,7 +1,7 @@
 //! Replica arithmetic: how far each step goes, and which numbers to write next.
 
 use super::Replicas;
-use crate::config::{Amount, Service};
+use crate::config::{Amount, Bound, Service};
 
 /// How a service's steps are laid out for a given R.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +15,11 @@ pub struct Ladder {
 impl Ladder {
     /// A service's ladder for `wanted` replicas.
     pub fn of(service: &Service, wanted: Replicas) -> Self {
-        Self::new(&service.step, &service.breakpoint, wanted)
+        let ladder = Self::new(&service.step, &service.breakpoint, wanted);
+        match &service.finish_step {
+            Some(finish_step) => ladder.finishing_by(finish_step),
+            None => ladder,
+        }
     }
 
     /// The ladder for `wanted` replicas, as steep past the breakpoint as before it. Shares are rounded up, a step is at
@@ -133,8 +137,17 @@ pub struct Envelope {
 
 impl Envelope {
     /// A service's envelope on this ladder.
-    pub fn of(_service: &Service, ladder: &Ladder) -> Self {
-        Self::new(None, None, ladder)
+    pub fn of(service: &Service, ladder: &Ladder) -> Self {
+        let wanted = ladder.wanted();
+        let surge = service.max_surge.map(|bound| match bound {
+            Bound::Zero => Replicas::ZERO,
+            // At R = 0 a share comes to nothing, and still is no cap.
+            bound @ Bound::AtMost(_) => bound.rounded_up(wanted).max(Replicas(1)),
+        });
+        let unavailable = service
+            .max_unavailable
+            .map(|bound| bound.rounded_down(wanted));
+        Self::new(surge, unavailable, ladder)
     }
 
     /// The envelope on this ladder of `max_surge` and `max_unavailable`, as many replicas as they come to there.
@@ -215,14 +228,19 @@ impl Side {
         available: Replicas::ZERO,
     };
 
-    /// Its available pods that stay when its controllers have followed its number.
+    /// Its available pods that stay when its controllers have followed its number. Until they have seen it they may still
+    /// follow a lower one that was written before.
     fn in_place(&self) -> Replicas {
-        self.available.min(self.number)
+        if self.alive == Self::UNKNOWN {
+            Replicas::ZERO
+        } else {
+            self.available.min(self.number)
+        }
     }
 
-    /// Whether pods that its number asks for are not available.
+    /// Whether pods that its number asks for are not available, as far as is known.
     pub fn is_short(&self) -> bool {
-        self.available < self.number
+        self.in_place() < self.number
     }
 }
 
@@ -284,7 +302,7 @@ pub fn balance(envelope: &Envelope, wanted: Replicas, target: Replicas, sides: &
     if canary > target {
         let primary = if primary < settled {
             settled.min(highest_primary).max(primary)
-        } else if sides.canary.available >= target {
+        } else if sides.canary.in_place() >= target {
             settled
         } else {
             primary.min(most.saturating_sub(target)).max(settled)
@@ -401,6 +419,7 @@ fn at_least_one(amount: &Amount, wanted: Replicas) -> Replicas {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
     use std::num::NonZeroU32;
 
     use proptest::prelude::*;
@@ -673,17 +692,17 @@ mod tests {
     }
 
     /// One clone as its controllers and kubelets have it.
-    #[derive(Clone, Copy, Debug, Default)]
-    struct Clone {
+    #[derive(Clone, Debug, Default)]
+    struct Crew {
+        /// The last number, and after it those before that the controllers have not followed yet.
         number: u32,
-        /// Whether the controllers have seen the number.
-        seen: bool,
+        unseen: VecDeque<u32>,
         starting: u32,
         ready: u32,
         going: u32,
     }
 
-    impl Clone {
+    impl Crew {
         fn alive(&self) -> u32 {
             self.starting + self.ready
         }
@@ -691,7 +710,7 @@ mod tests {
         fn side(&self) -> Side {
             Side {
                 number: Replicas(self.number),
-                alive: if self.seen {
+                alive: if self.unseen.is_empty() {
                     Replicas(self.alive())
                 } else {
                     Side::UNKNOWN
@@ -702,27 +721,31 @@ mod tests {
         }
 
         fn write(&mut self, number: Replicas) {
-            self.seen &= self.number == number.0;
-            self.number = number.0;
+            if self.number != number.0 {
+                self.number = number.0;
+                self.unseen.push_back(number.0);
+            }
         }
 
-        /// The controllers follow; of pods that have to go those that are not ready go first.
+        /// The controllers follow the next number; of pods that have to go those that are not ready go first.
         fn follow(&mut self) {
-            self.seen = true;
-            let surplus = self.alive().saturating_sub(self.number);
+            let Some(number) = self.unseen.pop_front() else {
+                return;
+            };
+            let surplus = self.alive().saturating_sub(number);
             let unready = surplus.min(self.starting);
             self.starting -= unready;
             self.ready -= surplus - unready;
             self.going += surplus;
-            self.starting += self.number.saturating_sub(self.alive());
+            self.starting += number.saturating_sub(self.alive());
         }
     }
 
     /// Both clones, and what happens to them in any order.
-    #[derive(Clone, Copy, Debug)]
+    #[derive(Clone, Debug)]
     struct Pair {
-        canary: Clone,
-        primary: Clone,
+        canary: Crew,
+        primary: Crew,
     }
 
     impl Pair {
@@ -758,7 +781,7 @@ mod tests {
                 &mut self.primary
             };
             match what / 2 % 3 {
-                0 if !clone.seen => clone.follow(),
+                0 if !clone.unseen.is_empty() => clone.follow(),
                 1 if clone.starting > 0 => {
                     clone.starting -= 1;
                     clone.ready += 1;
@@ -778,10 +801,10 @@ mod tests {
     }
 
     /// Clones whose controllers have followed, with some pods still ending and some not available.
-    fn a_clone() -> impl Strategy<Value = Clone> {
-        (0u32..12, 0u32..12, 0u32..4).prop_map(|(number, starting, going)| Clone {
+    fn a_clone() -> impl Strategy<Value = Crew> {
+        (0u32..12, 0u32..12, 0u32..4).prop_map(|(number, starting, going)| Crew {
             number,
-            seen: true,
+            unseen: VecDeque::new(),
             starting: starting.min(number),
             ready: number.saturating_sub(starting),
             going,
@@ -846,10 +869,10 @@ mod tests {
             envelope in an_envelope(), wanted in 0u32..14, target in 0u32..14,
             canary in a_clone(), primary in a_clone(), chance in proptest::collection::vec(0u8..60, 0..200),
         ) {
-            let mut pair = Pair { canary, primary };
             let target = target.min(wanted);
             let beyond = canary.number > target
                 || canary.number + primary.number > envelope.most(Replicas(wanted)).0;
+            let mut pair = Pair { canary, primary };
             let decide = |sides: &Sides| match balance(&envelope, Replicas(wanted), Replicas(target), sides) {
                 Balance::Write(next) => Some(next),
                 Balance::AwaitCanary | Balance::AwaitRoom | Balance::Reached => None,

@@ -346,6 +346,7 @@ fn open(pass: &Pass<'_>) -> Plan {
         None => Vetting::Checks {
             steps: ladder.checked_steps(),
             breakpoint: ladder.breakpoint(),
+            all_steps: ladder.all_steps(),
             known: known(pass),
         },
     };

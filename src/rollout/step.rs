@@ -449,8 +449,13 @@ impl<'a> Stand<'a> {
                 counts,
                 going: self.going(&self.sides()),
                 most: self.envelope.most(self.wanted()),
+                stuck: self.pass.stuck(&[self.primary, self.canary]),
             },
-            Stage::Settling => Status::Settling { at, counts },
+            Stage::Settling => Status::Settling {
+                at,
+                counts,
+                stuck: self.pass.stuck(&[self.primary]),
+            },
             Stage::WarmingUp { .. } => Status::WarmingUp {
                 at,
                 counts,
@@ -775,14 +780,15 @@ impl Clones<'_> {
         // What was lowered may not be gone yet: the other side is raised as far as there is room (promise 3).
         let wanted = pass.wanted();
         let envelope = pass.envelope();
-        let (canary, primary) = (pass.side(self.canary), pass.side(self.primary));
-        if next.canary > now.canary {
-            let highest = envelope.highest(wanted, &canary, &primary);
-            next.canary = next.canary.min(highest).max(now.canary);
-        }
+        let (canary, mut primary) = (pass.side(self.canary), pass.side(self.primary));
         if next.primary > now.primary {
             let highest = envelope.highest(wanted, &primary, &canary);
             next.primary = next.primary.min(highest).max(now.primary);
+            primary.number = next.primary;
+        }
+        if next.canary > now.canary {
+            let highest = envelope.highest(wanted, &canary, &primary);
+            next.canary = next.canary.min(highest).max(now.canary);
         }
         if next == now {
             return Some(Plan::wait(status.clone()));

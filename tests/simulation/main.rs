@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | `world` | a cluster, the daemon in it, and the person who does things to both |
 //! | `gauges` | a simulated Prometheus |
+//! | `limits` | how far pods may stray from R |
 //! | `promises` | what must hold after every write |
 //! | `log`, `timeline` | what was said and done, for people |
 //! | `stories` | what happens to a worker, one story each, under every lag |
@@ -23,6 +24,7 @@
 mod crashes;
 mod events;
 mod gauges;
+mod limits;
 mod log;
 mod orders;
 mod promises;

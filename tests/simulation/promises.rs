@@ -15,6 +15,7 @@ use volery::rollout::template::Template;
 use volery::simulate::cluster::{Kind, Object, Part, Request, Snapshot, Verb};
 
 use super::gauges::{Gauge, Measured};
+use super::limits::Limits;
 use super::world::{AGENT, NAMESPACE};
 
 /// How long after a change of R the numbers of before and after are both right: the controllers' lags, the daemon's,
@@ -38,6 +39,7 @@ pub struct Promises {
     start_delay: Duration,
     step_duration: Duration,
     inconclusive_timeout: Duration,
+    limits: Limits,
     /// The version that runs, as the state object says; each change of it needs its reason.
     accepted: Option<String>,
     /// Images by the hash of their template.
@@ -58,6 +60,8 @@ pub struct Promises {
     once_ready: BTreeSet<String>,
     /// As many accepted or checked pods as wanted have been available since the last excuse.
     complete: bool,
+    /// How many pods there were at the last look.
+    counted: i64,
 }
 
 /// The times of the service that matter to the promises.
@@ -74,8 +78,10 @@ impl Promises {
         times: Times,
         measured: Arc<Mutex<Measured>>,
         excuses: Arc<Mutex<Excuses>>,
+        limits: Limits,
     ) -> Self {
         Self {
+            limits,
             name: name.to_owned(),
             measured,
             excuses,
@@ -93,6 +99,7 @@ impl Promises {
             wanted: VecDeque::new(),
             once_ready: BTreeSet::new(),
             complete: false,
+            counted: 0,
         }
     }
 
@@ -406,7 +413,14 @@ impl Promises {
         }
         let (least, most) = self.wanted(at);
         self.frozen(now, write, &state.phase, broken);
-        let alive = i64::try_from(pods.len()).unwrap();
+        let counted = now
+            .list(Kind::Pod, NAMESPACE)
+            .filter(|pod| pod.text("/metadata/labels/app") == self.name)
+            .filter(|pod| {
+                pod.is_active() || (self.limits.counts_terminating() && pod.is_terminating())
+            })
+            .count();
+        let counted = i64::try_from(counted).unwrap();
         let failed = matches!(
             &state.phase,
             Phase::Closing {
@@ -423,11 +437,17 @@ impl Promises {
                 | Phase::Replacing { .. }
                 | Phase::HandingOver { .. }
                 | Phase::Closing { .. }
-        ) && !failed;
-        let cap = most + (most + 4) / 5;
-        if open && alive > cap {
-            broken.push(format!("{alive} pods, {cap} are the most for R = {most}"));
+        ) && (!failed || self.limits.counts_terminating());
+        let checked = matches!(
+            state.phase,
+            Phase::Opening { .. } | Phase::Stepping { .. } | Phase::Frozen { .. }
+        );
+        let cap = self.limits.most(most, !checked);
+        if open && counted > cap && counted > self.counted {
+            broken.push(format!("{counted} pods, {cap} are the most for R = {most}"));
         }
+        self.counted = counted;
+        let least = self.limits.fewest(least);
         let fit = pods
             .iter()
             .filter(|pod| self.once_ready.contains(pod.uid()))

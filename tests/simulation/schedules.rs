@@ -13,6 +13,7 @@ use volery::rollout::state::{Phase, Stage};
 use volery::simulate::cluster::{Behaviour, Fault, Kind, Lag, Lags, Refusal, Request};
 
 use super::gauges::Gauge;
+use super::limits::Limits;
 use super::timeline::decisions;
 use super::world::{AGENT, Deaths, NAMESPACE, Weather, World, X, in_virtual_time};
 
@@ -190,9 +191,10 @@ async fn schedule(seed: u64) -> Vec<String> {
     } else {
         Deaths::new()
     };
-    let world = World::new(&weather, deaths);
+    let limits = dice.pick(&Limits::ALL);
+    let world = World::within(limits, &weather, deaths);
     world.excuses.lock().unwrap().slack = Duration::from_secs(200);
-    world.note(&format!("seed {seed}: {weather:?}"));
+    world.note(&format!("seed {seed}: {weather:?}, {limits:?}"));
     for image in &IMAGES[1..] {
         let (behaviour, gauge) = (dice.behaviour(), dice.gauge());
         world.note(&format!("{image} is {behaviour:?}, {gauge:?}"));

@@ -7,9 +7,11 @@ use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use volery::cluster::CONDITION;
 use volery::config::OnFailure;
+use volery::rollout::state::Phase;
 use volery::simulate::cluster::{Behaviour, Kind, Lag, Lags};
 
 use super::gauges::Gauge;
+use super::limits::Limits;
 use super::world::{Deaths, NAMESPACE, Weather, World, X, Y, in_virtual_time};
 
 pub const V1: &str = "orders:v1";
@@ -26,6 +28,27 @@ const FORWARD_ONLY: [&str; 7] = [
     "a fix overtaken by another",
     "frozen before the first pod is ready",
     "frozen pods deleted by hand",
+];
+
+/// The stories of a worker whose pods may stray less, or farther, from R.
+const WITHIN_LIMITS: [(&str, Limits); 11] = [
+    ("capped: promoted", Limits::Capped),
+    ("capped: fails at the second step", Limits::Capped),
+    ("capped: superseded in the second step", Limits::Capped),
+    ("capped: scaled to zero and back", Limits::Capped),
+    (
+        "capped: pods that take longer to end than abort",
+        Limits::CappedImpatient,
+    ),
+    ("capped: scaled up and down on the way", Limits::Capped),
+    ("one at a time", Limits::CappedOneFewer),
+    ("two more and one fewer", Limits::TwoMoreOneFewer),
+    ("two more and one fewer: cancelled", Limits::TwoMoreOneFewer),
+    ("one more at a time: superseded", Limits::OneMore),
+    (
+        "the rest at once: superseded on the way",
+        Limits::RestAtOnce,
+    ),
 ];
 
 /// How a story ends.
@@ -488,6 +511,138 @@ pub const STORIES: &[Story] = &[
         starts: &[(V1, 10), (V2, 8), (V3, 10)],
     },
     Story {
+        name: "capped: promoted",
+        act: roll_out,
+        end: End::AtRest(V2),
+        starts: &[(V1, 10), (V2, 10)],
+    },
+    Story {
+        name: "capped: fails at the second step",
+        act: |world| {
+            async move {
+                world.slow_to_end(V2, Duration::from_secs(20));
+                world.until_registered(X).await;
+                world.apply(X, 10, V2);
+                world.until_step(X, 4).await;
+                world.gauges.set(V2, Gauge::Bad);
+                world.until_rejected(X, V2).await;
+            }
+            .boxed_local()
+        },
+        end: End::AtRest(V1),
+        starts: &[(V1, 14), (V2, 4)],
+    },
+    Story {
+        name: "capped: superseded in the second step",
+        act: overtake,
+        end: End::AtRest(V3),
+        starts: &[(V1, 14), (V2, 4), (V3, 10)],
+    },
+    Story {
+        name: "capped: scaled to zero and back",
+        act: |world| {
+            async move {
+                world.slow_to_end(V1, Duration::from_secs(25));
+                world.until_registered(X).await;
+                world.apply(X, 10, V2);
+                world.until_step(X, 4).await;
+                world.scale(X, 0);
+                tokio::time::sleep(Duration::from_secs(5)).await;
+                world.scale(X, 10);
+                world.until_accepted(X, V2).await;
+            }
+            .boxed_local()
+        },
+        end: End::AtRest(V2),
+        starts: &[],
+    },
+    Story {
+        name: "capped: pods that take longer to end than abort",
+        act: |world| {
+            async move {
+                world.slow_to_end(V1, Duration::from_secs(30));
+                world.until_registered(X).await;
+                world.apply(X, 10, V2);
+                world.until_accepted(X, V2).await;
+            }
+            .boxed_local()
+        },
+        end: End::AtRest(V2),
+        starts: &[(V1, 10), (V2, 10)],
+    },
+    Story {
+        name: "capped: scaled up and down on the way",
+        act: |world| {
+            async move {
+                world.until_registered(X).await;
+                world.apply(X, 10, V2);
+                world.until_step(X, 2).await;
+                world.scale(X, 14);
+                tokio::time::sleep(Duration::from_secs(90)).await;
+                world.scale(X, 7);
+                world.until_accepted(X, V2).await;
+            }
+            .boxed_local()
+        },
+        end: End::AtRest(V2),
+        starts: &[],
+    },
+    Story {
+        name: "one at a time",
+        act: roll_out,
+        end: End::AtRest(V2),
+        starts: &[(V1, 10), (V2, 10)],
+    },
+    Story {
+        name: "two more and one fewer",
+        act: roll_out,
+        end: End::AtRest(V2),
+        starts: &[(V1, 10), (V2, 10)],
+    },
+    Story {
+        name: "two more and one fewer: cancelled",
+        act: |world| {
+            async move {
+                world.until_registered(X).await;
+                world.apply(X, 10, V2);
+                world.until_step(X, 4).await;
+                world.apply(X, 10, V1);
+                world.until("closed", |world| world.is_at_rest(X)).await;
+            }
+            .boxed_local()
+        },
+        end: End::AtRest(V1),
+        starts: &[(V1, 14), (V2, 4)],
+    },
+    Story {
+        name: "one more at a time: superseded",
+        act: overtake,
+        end: End::AtRest(V3),
+        starts: &[(V1, 14), (V2, 4), (V3, 10)],
+    },
+    Story {
+        name: "the rest at once: superseded on the way",
+        act: |world| {
+            async move {
+                world.until_registered(X).await;
+                world.apply(X, 10, V2);
+                world
+                    .until("the last step", |world| {
+                        world.state(X).is_some_and(
+                            |state| matches!(state.phase, Phase::Finishing { step, .. } if step.canary.0 == 10),
+                        )
+                    })
+                    .await;
+                tokio::time::sleep(Duration::from_millis(500)).await;
+                world.apply(X, 10, V3);
+                world.until_accepted(X, V3).await;
+            }
+            .boxed_local()
+        },
+        end: End::AtRest(V3),
+        starts: &[],
+    },
+    Story {
         name: "deleted and made again in the second step",
         act: |world| {
             async move {
@@ -505,6 +660,26 @@ pub const STORIES: &[Story] = &[
         starts: &[],
     },
 ];
+
+fn roll_out(world: &World) -> LocalBoxFuture<'_, ()> {
+    async move {
+        world.until_registered(X).await;
+        world.apply(X, 10, V2);
+        world.until_accepted(X, V2).await;
+    }
+    .boxed_local()
+}
+
+fn overtake(world: &World) -> LocalBoxFuture<'_, ()> {
+    async move {
+        world.until_registered(X).await;
+        world.apply(X, 10, V2);
+        world.until_step(X, 4).await;
+        world.apply(X, 10, V3);
+        world.until_accepted(X, V3).await;
+    }
+    .boxed_local()
+}
 
 /// The weathers of every story: none, and each lag by itself.
 pub fn weathers() -> Vec<(&'static str, Weather)> {
@@ -555,7 +730,9 @@ impl Story {
 
     /// X with its history, before the daemon is started.
     pub async fn begin(&self, weather: &Weather, deaths: Deaths) -> World {
-        let world = World::new(weather, deaths);
+        let limits = WITHIN_LIMITS.iter().find(|(name, _)| *name == self.name);
+        let limits = limits.map_or(Limits::default(), |(_, limits)| *limits);
+        let world = World::within(limits, weather, deaths);
         world.note(self.name);
         if FORWARD_ONLY.contains(&self.name) {
             world.on_failure(OnFailure::Freeze);
@@ -653,6 +830,17 @@ macro_rules! for_every_story {
             a_fix_overtaken_by_another: "a fix overtaken by another",
             frozen_before_the_first_pod_is_ready: "frozen before the first pod is ready",
             frozen_pods_deleted_by_hand: "frozen pods deleted by hand",
+            capped_promoted: "capped: promoted",
+            capped_fails_at_the_second_step: "capped: fails at the second step",
+            capped_superseded_in_the_second_step: "capped: superseded in the second step",
+            capped_scaled_to_zero_and_back: "capped: scaled to zero and back",
+            capped_pods_that_take_longer_to_end_than_abort: "capped: pods that take longer to end than abort",
+            capped_scaled_up_and_down_on_the_way: "capped: scaled up and down on the way",
+            one_at_a_time: "one at a time",
+            two_more_and_one_fewer: "two more and one fewer",
+            two_more_and_one_fewer_cancelled: "two more and one fewer: cancelled",
+            one_more_at_a_time_superseded: "one more at a time: superseded",
+            the_rest_at_once_superseded_on_the_way: "the rest at once: superseded on the way",
             deleted_and_made_again_in_the_second_step: "deleted and made again in the second step",
         }
     };

@@ -16,12 +16,14 @@ use volery::daemon::{self, Ground, Lifetime};
 use volery::rollout::state::{Phase, State};
 use volery::simulate::clock;
 use volery::simulate::cluster::{
-    ClientOptions, Cluster, Kind, Lags, Lifeline, Object, Options, Propagation, Turn, deployment,
+    ClientOptions, Cluster, Conduct, Kind, Lags, Lifeline, Object, Options, Propagation, Turn,
+    deployment,
 };
 use volery::telemetry::health::Health;
 use volery::telemetry::log::Clock;
 
 use super::gauges::{EXPRESSION, Gauge, Gauges};
+use super::limits::Limits;
 use super::log::Log;
 use super::promises::{Excuses, Promises, Times};
 use super::timeline::timeline;
@@ -83,6 +85,7 @@ pub struct World {
     pub log: Log,
     pub excuses: Arc<Mutex<Excuses>>,
     keeping: Arc<Keeping>,
+    limits: Limits,
     _guard: DefaultGuard,
 }
 
@@ -113,15 +116,17 @@ pub fn in_virtual_time<F: Future<Output = ()>>(test: impl FnOnce() -> F) {
     runtime.block_on(test());
 }
 
-fn configuration(services: &[&str]) -> Loaded {
+fn configuration(services: &[&str], limits: Limits) -> Loaded {
     let mut text =
         "prometheus-base-url: http://prometheus/\nnamespace: workers\npoll-interval: 20s\n"
             .to_owned();
     for service in services {
         text += &format!(
-            "{service}:\n  breakpoint: 50%\n  step: 20%\n  abort: 60s\n  start_delay: {START_DELAY}s\n  \
+            "{service}:\n  breakpoint: 50%\n  step: 20%\n  abort: {}\n  start_delay: {START_DELAY}s\n  \
              max_step_duration: {STEP_DURATION}s\n  check_success_step_duration: 10s\n  \
-             inconclusive_timeout: {INCONCLUSIVE}s\n  no_data_grace: 10s\n  success:\n    - expr: {EXPRESSION}\n"
+             inconclusive_timeout: {INCONCLUSIVE}s\n  no_data_grace: 10s\n{}  success:\n    - expr: {EXPRESSION}\n",
+            limits.abort(),
+            limits.lines()
         );
     }
     let check = |text: &str| {
@@ -135,8 +140,8 @@ fn configuration(services: &[&str]) -> Loaded {
 }
 
 impl World {
-    /// A cluster without the daemon.
-    pub fn new(weather: &Weather, deaths: Deaths) -> Self {
+    /// A cluster without the daemon, whose services have these limits.
+    pub fn within(limits: Limits, weather: &Weather, deaths: Deaths) -> Self {
         let cluster = Cluster::start(Options {
             seed: weather.seed,
             lags: weather.controllers,
@@ -151,8 +156,8 @@ impl World {
             inconclusive_timeout: Duration::from_secs(INCONCLUSIVE),
         };
         for service in [X, Y] {
-            let mut promises =
-                Promises::new(service, times, gauges.measured.clone(), excuses.clone());
+            let measured = gauges.measured.clone();
+            let mut promises = Promises::new(service, times, measured, excuses.clone(), limits);
             cluster.after_each_write(move |now, write| promises.check(now, write));
         }
         let keeping = Arc::new(Keeping {
@@ -162,7 +167,7 @@ impl World {
             log: log.clone(),
             lags: weather.daemon,
             deaths: Mutex::new(deaths.into()),
-            loaded: Mutex::new(configuration(&[X, Y])),
+            loaded: Mutex::new(configuration(&[X, Y], limits)),
             restart: Notify::new(),
             present: Mutex::default(),
             downtime: Mutex::new(Duration::from_secs(1)),
@@ -174,6 +179,7 @@ impl World {
             log,
             excuses,
             keeping,
+            limits,
             _guard: guard,
         }
     }
@@ -193,7 +199,7 @@ impl World {
 
     /// Changes the configuration: the daemon is stopped in good order and started again.
     pub fn configure(&self, services: &[&str]) {
-        *self.keeping.loaded.lock().unwrap() = configuration(services);
+        *self.keeping.loaded.lock().unwrap() = configuration(services, self.limits);
         self.keeping.restart.notify_one();
     }
 
@@ -244,6 +250,19 @@ impl World {
         api.patch_status(name, &params, &kube::api::Patch::Strategic(patch))
             .await
             .unwrap();
+    }
+
+    /// Lets every pod of this version take its time to end.
+    pub fn slow_to_end(&self, image: &'static str, time: Duration) {
+        self.note(&format!("pods of {image} take {time:?} to end"));
+        self.cluster.direct_pods(move |pod, conduct| Conduct {
+            terminate_after: if pod.image() == image {
+                time
+            } else {
+                conduct.terminate_after
+            },
+            ..conduct
+        });
     }
 
     /// Deletes something, if it exists.

@@ -1,6 +1,7 @@
 //! The way back from a rollout.
 
 use super::*;
+use crate::config::Bound;
 use crate::rollout::state::Outcome;
 
 /// A rollout of 10 replicas that ends like this, with these numbers.
@@ -40,6 +41,40 @@ fn where_nothing_failed_both_go_by_turns_and_no_pod_is_missing_meanwhile() {
             "{primary} available"
         );
     }
+}
+
+#[test]
+fn under_the_cap_the_canary_goes_first_and_accepted_pods_follow_as_its_pods_vanish() {
+    let service = Service {
+        max_surge: Some(Bound::Zero),
+        ..service()
+    };
+    let decided = |seen: &Observation| {
+        decide(
+            &service,
+            Desired::Managed(Turn::Taken),
+            seen,
+            Duration::ZERO,
+        )
+    };
+    let failed = closing(Outcome::RolledBack, 5, 5);
+    assert_eq!(scales(&decided(&failed)), ["canary 0"]);
+
+    let mut seen = closing(Outcome::RolledBack, 0, 5);
+    let going = |pod: Pod| Pod {
+        life: Life::Deleting,
+        ..pod
+    };
+    let canary = set("orders-2", "orders-canary", V2, 5);
+    seen.pods.extend(pods(&canary).map(going));
+    let plan = decided(&seen);
+    assert_eq!(plan.next, Next::Wait(None));
+    assert_eq!(
+        plan.status.to_string(),
+        "rolling back: 5 canary pods must end before more of the accepted version start, there may be 10 at most"
+    );
+    seen.pods.truncate(8);
+    assert_eq!(scales(&decided(&seen)), ["primary 7"]);
 }
 
 #[test]

@@ -104,6 +104,7 @@ pub(super) fn pods(set: &ReplicaSet) -> impl Iterator<Item = Pod> {
         uid: uid(&format!("{name}-{number}")),
         owner: owner.clone(),
         life: Life::Alive,
+        ends_by: None,
         phase: PodPhase::Running,
         ready: Ready::Yes,
         containers: Vec::new(),

@@ -1,6 +1,8 @@
 //! The steps of an open rollout.
 
 use super::*;
+use crate::config::Bound;
+use crate::rollout::plan::Attention;
 use crate::rollout::state::{Cause, Outcome};
 
 #[test]
@@ -97,6 +99,102 @@ fn a_step_goes_through_its_stages_in_order() {
     assert_eq!(stage(&warming, 5), Stage::Checking);
     let checking = in_step(2, Stage::Checking, 2, 8);
     assert!(matches!(decided(&checking, 0).next, Next::Check(pods) if pods.len() == 2));
+}
+
+/// The service may have no pod more than R.
+fn capped() -> Service {
+    Service {
+        max_surge: Some(Bound::Zero),
+        ..service()
+    }
+}
+
+fn decided_capped(seen: &Observation, since: u64) -> Plan {
+    decide(
+        &capped(),
+        Desired::Managed(Turn::Taken),
+        seen,
+        Duration::from_secs(since),
+    )
+}
+
+fn stage_of(plan: &Plan) -> Stage {
+    let Phase::Stepping { step, .. } = &written(plan).phase else {
+        panic!("{}", plan.status)
+    };
+    step.stage
+}
+
+#[test]
+fn under_the_cap_the_primary_goes_first_and_no_time_counts_until_its_pods_are_gone() {
+    let begun = in_step(2, raising(), 0, 10);
+    let plan = decided_capped(&begun, 1);
+    assert_eq!(scales(&plan), ["primary 8"]);
+    assert_eq!(stage_of(&plan), Stage::MakingRoom);
+
+    let mut going = in_step(2, Stage::MakingRoom, 0, 8);
+    let lowered: Vec<Pod> = pods(&set("orders-1", "orders-primary", V1, 10))
+        .skip(8)
+        .map(|pod| Pod {
+            life: Life::Deleting,
+            ..pod
+        })
+        .collect();
+    going.pods.extend(lowered.clone());
+    let plan = decided_capped(&going, 3600);
+    assert_eq!(plan.next, Next::Wait(None));
+    assert_eq!(
+        plan.status.to_string(),
+        "step 1/3: to canary 2, primary 8; 2 pods of the primary must end first, there may be 10 at most; however long \
+         that takes, no time counts"
+    );
+
+    // Each that is gone makes room for one, whose own time begins.
+    going.pods.pop();
+    let plan = decided_capped(&going, 3600);
+    assert_eq!(scales(&plan), ["canary 1"]);
+    assert_eq!(stage_of(&plan), raising());
+}
+
+#[test]
+fn under_the_cap_a_pod_that_only_its_replica_set_tells_of_counts_too() {
+    let mut seen = in_step(2, Stage::MakingRoom, 0, 8);
+    seen.replica_sets[0].terminating = Replicas(2);
+    assert_eq!(decided_capped(&seen, 1).next, Next::Wait(None));
+}
+
+#[test]
+fn one_more_and_one_fewer_may_both_be_used() {
+    let mut service = service();
+    service.max_surge = Some(Bound::AtMost("1".parse().expect("a number")));
+    service.max_unavailable = service.max_surge;
+    let seen = in_step(2, raising(), 0, 10);
+    let plan = decide(
+        &service,
+        Desired::Managed(Turn::Taken),
+        &seen,
+        Duration::ZERO,
+    );
+    assert_eq!(scales(&plan), ["primary 9", "canary 1"]);
+}
+
+#[test]
+fn a_pod_that_does_not_end_is_named_and_fails_nothing() {
+    let mut seen = in_step(2, Stage::Settling, 2, 8);
+    let mut lost = pods(&set("orders-1", "orders-primary", V1, 9))
+        .last()
+        .expect("has pods");
+    lost.life = Life::Deleting;
+    lost.ends_by = Some(WallTime(seen.at.0 - 61));
+    seen.pods.push(lost);
+    let plan = decided(&seen, 3600);
+    assert_eq!(plan.next, Next::Wait(None));
+    assert_eq!(plan.status.attention(), Attention::Wanted);
+    assert_eq!(
+        plan.status.to_string(),
+        "step 1/3: canary 2/2 available, primary 8, waiting for the primary's removed pods to end; orders-1-8 is still \
+         there long after its grace period, if its node is lost: kubectl -n workers delete pod orders-1-8 --force"
+    );
 }
 
 #[test]

@@ -3,6 +3,7 @@
 pub mod base;
 mod between;
 mod break_glass;
+mod envelope;
 mod events;
 mod failed;
 mod handover;
@@ -23,6 +24,7 @@ use crate::scene::Trials;
 pub fn register(trials: &mut Trials) {
     break_glass::register(trials);
     events::register(trials);
+    envelope::register(trials);
     failed::register(trials);
     handover::register(trials);
     installed::register(trials);

@@ -277,6 +277,15 @@ pub async fn never_more_than(namespace: &Namespace, since: Instant, most: usize)
     .await;
 }
 
+/// Never more pods there than `most`, terminating ones too, and never fewer than `least` available (promise 3).
+pub async fn capped(namespace: &Namespace, since: Instant, most: usize, least: usize) {
+    let must = format!("at most {most} there and at least {least} available");
+    always(namespace, since, &must, |pods| {
+        pods.alive + pods.terminating <= most && pods.available >= least
+    })
+    .await;
+}
+
 /// Never more pods of this version alive than this: outside the step that was reached there are none (promise 2).
 pub async fn never_more_of(namespace: &Namespace, since: Instant, version: &str, most: usize) {
     let must = format!("at most {most} of {version} alive");
