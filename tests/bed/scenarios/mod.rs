@@ -5,6 +5,7 @@ mod between;
 mod break_glass;
 mod events;
 mod failed;
+mod frozen;
 mod handover;
 mod installed;
 mod killed;
@@ -24,6 +25,7 @@ pub fn register(trials: &mut Trials) {
     break_glass::register(trials);
     events::register(trials);
     failed::register(trials);
+    frozen::register(trials);
     handover::register(trials);
     installed::register(trials);
     killed::register(trials);
