@@ -144,7 +144,7 @@ async fn cancelled(scene: Arc<Scene>) {
 }
 
 async fn twice(scene: Arc<Scene>) {
-    let base = Base::registered(&scene, &format!("{FREEZE}\nabort: 5s")).await;
+    let base = Base::registered(&scene, &format!("{FREEZE}\nabort: 20s")).await;
     let namespace = &base.namespace;
     let since = Since::now(namespace, &base.daemon).await;
     namespace.apply(&base.worker.clone().tag("v2")).await;
