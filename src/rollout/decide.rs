@@ -475,11 +475,14 @@ impl<'a> Pass<'a> {
         let event = |deployment: &&Deployment| Event::Repaused {
             deployment: deployment.name.clone(),
         };
+        // A canary of two versions was un-paused by Volery itself, to replace what was frozen.
+        let is_mixed = |deployment: &Deployment| {
+            self.deployment(Role::Canary)
+                .is_some_and(|canary| canary.uid == deployment.uid)
+                && self.observation.replica_sets_of(&deployment.uid).count() > 1
+        };
         let pause = |deployment: &&Deployment| {
-            let is_canary = self
-                .deployment(Role::Canary)
-                .is_some_and(|canary| canary.uid == deployment.uid);
-            if is_canary && self.observation.replica_sets_of(&deployment.uid).count() > 1 {
+            if is_mixed(deployment) {
                 return freeze::stop_rolling(deployment);
             }
             Action::Pause {
@@ -498,7 +501,11 @@ impl<'a> Pass<'a> {
         }
         Some(Plan {
             status,
-            events: unpaused.iter().map(event).collect(),
+            events: unpaused
+                .iter()
+                .filter(|deployment| !is_mixed(deployment))
+                .map(event)
+                .collect(),
             next: Next::Act(actions),
         })
     }

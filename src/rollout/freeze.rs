@@ -14,8 +14,8 @@ use super::diff::TemplateDiff;
 use super::observation::{Deployment, Observed, ReplicaSet, Role, Rolling};
 use super::open::{Prepared, prepare_canary};
 use super::plan::{Event, Images, Next, Plan, Position, Status};
-use super::replicas::{Counts, Ladder};
-use super::state::{Cause, Elapsed, Failure, Phase, State, Step};
+use super::replicas::{Counting, Counts, Ladder};
+use super::state::{Cause, Elapsed, Failure, Motion, Phase, State, Step};
 use super::step::{Clones, Kind, Stand, candidate_set, clones, in_place, position};
 use super::template::TemplateHash;
 
@@ -27,10 +27,7 @@ pub(super) fn decide(
     failure: &Failure,
 ) -> Plan {
     let status = |counts| frozen(pass, step, counts, failure);
-    let settled = Counts {
-        canary: step.canary.min(pass.wanted()),
-        primary: pass.wanted().saturating_sub(step.canary),
-    };
+    let settled = settled(pass, step);
     if let Some(plan) = pass.repause(status(settled)) {
         return plan;
     }
@@ -55,7 +52,18 @@ pub(super) fn decide(
     stand.keep(step.canary, status(counts))
 }
 
+/// The numbers that stay where every canary pod is available.
+fn settled(pass: &Pass<'_>, step: &Step) -> Counts {
+    Counts {
+        canary: step.canary.min(pass.wanted()),
+        primary: pass.wanted().saturating_sub(step.canary),
+    }
+}
+
 fn frozen(pass: &Pass<'_>, step: &Step, counts: Counts, failure: &Failure) -> Status {
+    if pass.state.motion == Motion::Held {
+        return held(pass, step, counts);
+    }
     Status::Frozen {
         at: at(pass, step),
         counts,
@@ -63,6 +71,13 @@ fn frozen(pass: &Pass<'_>, step: &Step, counts: Counts, failure: &Failure) -> St
             .deployment(Role::Canary)
             .map_or(Images(Vec::new()), |canary| images(&canary.template)),
         failure: Box::new(failure.clone()),
+        deployment: pass.original.name.clone(),
+    }
+}
+
+fn held(pass: &Pass<'_>, step: &Step, counts: Counts) -> Status {
+    Status::Held {
+        at: Some((at(pass, step), counts)),
         deployment: pass.original.name.clone(),
     }
 }
@@ -152,9 +167,13 @@ pub(super) fn replace(
     step: &Step,
     elapsed: Elapsed,
 ) -> Plan {
-    let status = Status::Replacing {
-        at: at(pass, step),
-        canary: step.canary.min(pass.wanted()),
+    let status = if pass.state.motion == Motion::Held {
+        held(pass, step, settled(pass, step))
+    } else {
+        Status::Replacing {
+            at: at(pass, step),
+            canary: step.canary.min(pass.wanted()),
+        }
     };
     if let Some(plan) = pass.repause_any(&[Role::Original, Role::Primary], status.clone()) {
         return plan;
@@ -254,6 +273,7 @@ impl<'a> Replacement<'a> {
     /// Un-paused: the controller replaces pods. Whatever is to be done next takes the pause first.
     fn rolling(&self) -> Plan {
         let is_wanted = matches!(self.pass.wish(self.candidate), Wish::Candidate)
+            && self.pass.state.motion == Motion::Free
             && self.is_asked_for()
             && self.has_candidate()
             && !self.surges_too_far();
@@ -288,10 +308,8 @@ impl<'a> Replacement<'a> {
     /// How many pods more than the canary's number may exist: a primary may still stand in for some (promise 3).
     fn surge(&self) -> Replicas {
         let Clones { primary, canary } = self.clones;
-        self.pass
-            .envelope()
-            .most(self.pass.wanted())
-            .saturating_sub(canary.replicas)
+        let most = self.pass.envelope().most(self.pass.wanted());
+        most.saturating_sub(canary.replicas)
             .saturating_sub(primary.replicas)
     }
 
@@ -302,6 +320,10 @@ impl<'a> Replacement<'a> {
         let number = self.canary().replicas;
         if own.recreates() {
             return own.strategy.clone();
+        }
+        if self.pass.envelope().counting() == Counting::Existing {
+            // The only native way on which no pod starts before another has ended: N consumers for N partitions.
+            return json!({"type": "Recreate"});
         }
         let surge = own.max_surge(number).min(self.surge());
         let unavailable = if surge == Replicas::ZERO {
@@ -322,6 +344,9 @@ impl<'a> Replacement<'a> {
         match pass.wish(self.candidate) {
             Wish::Candidate | Wish::Other => {}
             Wish::None(outcome) => return pass.close(outcome),
+        }
+        if pass.state.motion == Motion::Held {
+            return self.wait();
         }
         if self.canary().observed == Observed::NotYet {
             return self.wait();
@@ -372,23 +397,24 @@ impl<'a> Replacement<'a> {
         let candidate = self.candidate.clone();
         let step = self.step.again(self.pass.wanted());
         let order = self.pass.state.order.as_ref();
-        let phase = match order.and_then(|order| order.bypass_of(&candidate)) {
-            None => Phase::Stepping { candidate, step },
-            Some(_) => Phase::Finishing { candidate, step },
-        };
-        self.act(self.pass.enter(phase))
+        self.act(
+            self.pass
+                .enter(match order.and_then(|order| order.bypass_of(&candidate)) {
+                    None => Phase::Stepping { candidate, step },
+                    Some(_) => Phase::Finishing { candidate, step },
+                }),
+        )
     }
 
     /// The new version's pods were not available within `abort`.
     fn freeze_again(&self, set: &'a ReplicaSet) -> Plan {
-        let ladder = self.pass.ladder();
         let stand = Stand {
             pass: self.pass,
             candidate: self.candidate,
             step: self.step,
             kind: kind(self.pass, self.step),
+            ladder: self.pass.ladder(),
             envelope: self.pass.envelope(),
-            ladder,
             primary: self.clones.primary,
             canary: self.clones.canary,
             set,

@@ -187,9 +187,21 @@ impl Envelope {
         wanted.saturating_sub(self.unavailable)
     }
 
+    /// The highest number that `own` may be given beside `other` in a rollout that stands still, where `other` may have more
+    /// pods than its number says for as long as it does.
+    pub fn room(&self, wanted: Replicas, own: &Side, other: &Side) -> Replicas {
+        match self.counting {
+            Counting::Alive if other.alive == Side::UNKNOWN => own.number,
+            Counting::Alive => self
+                .most(wanted)
+                .saturating_sub(other.alive.max(other.number)),
+            Counting::Existing => self.highest(wanted, own, other),
+        }
+    }
+
     /// The highest number that `own` may be given beside `other`: what was lowered must be gone first, or the envelope
     /// breaks while the controllers lag behind.
-    pub fn highest(&self, wanted: Replicas, own: &Side, other: &Side) -> Replicas {
+    fn highest(&self, wanted: Replicas, own: &Side, other: &Side) -> Replicas {
         let most = self.most(wanted);
         match self.counting {
             Counting::Alive if other.alive > other.number => own.number,

@@ -782,13 +782,13 @@ impl Clones<'_> {
         let envelope = pass.envelope();
         let (canary, mut primary) = (pass.side(self.canary), pass.side(self.primary));
         if next.primary > now.primary {
-            let highest = envelope.highest(wanted, &primary, &canary);
-            next.primary = next.primary.min(highest).max(now.primary);
+            let room = envelope.room(wanted, &primary, &canary);
+            next.primary = next.primary.min(room).max(now.primary);
             primary.number = next.primary;
         }
         if next.canary > now.canary {
-            let highest = envelope.highest(wanted, &canary, &primary);
-            next.canary = next.canary.min(highest).max(now.canary);
+            let room = envelope.room(wanted, &canary, &primary);
+            next.canary = next.canary.min(room).max(now.canary);
         }
         if next == now {
             return Some(Plan::wait(status.clone()));

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::sleep;
+use volery::config::OnFailure;
 use volery::rollout::state::{Phase, Stage};
 use volery::simulate::cluster::{Behaviour, Fault, Kind, Lag, Lags, Refusal, Request};
 
@@ -193,6 +194,11 @@ async fn schedule(seed: u64) -> Vec<String> {
     };
     let limits = dice.pick(&Limits::ALL);
     let world = World::within(limits, &weather, deaths);
+    // By dice of its own: the other schedules stay what they are.
+    if Dice(!seed).one_in(3) {
+        world.on_failure(OnFailure::Freeze);
+        world.note("what fails is frozen");
+    }
     world.excuses.lock().unwrap().slack = Duration::from_secs(200);
     world.note(&format!("seed {seed}: {weather:?}, {limits:?}"));
     for image in &IMAGES[1..] {
@@ -235,7 +241,7 @@ async fn schedule(seed: u64) -> Vec<String> {
 }
 
 /// At rest with what is accepted; X asks for nothing else, or for what was rejected, or for no pods at all: then an open
-/// rollout sleeps.
+/// rollout sleeps. Or frozen.
 fn converged(world: &World) {
     let Some(accepted) = world.accepted(X) else {
         world.fail("not registered at the end")
@@ -249,6 +255,10 @@ fn converged(world: &World) {
     if sleeps && x.replicas() == 0 {
         return;
     }
+    if let Phase::Frozen { step, .. } = &state.phase {
+        stands_still(world, i64::from(step.canary.0));
+        return;
+    }
     world.check_at_rest(X, &accepted);
     let rejected = state
         .rejected
@@ -258,6 +268,26 @@ fn converged(world: &World) {
             "{} waits for nothing in {:?}",
             x.image(),
             state.phase
+        ));
+    }
+}
+
+/// Frozen with this many canary pods at most, of the version that X asks for; the rest of R is of the accepted version.
+fn stands_still(world: &World, kept: i64) {
+    let clone = |name: &str| match world.object(Kind::Deployment, name) {
+        Some(clone) => clone,
+        None => world.fail(&format!("{name} is gone in a frozen rollout")),
+    };
+    let (x, canary, primary) = (clone(X), clone("orders-canary"), clone("orders-primary"));
+    let (wanted, frozen) = (x.replicas(), canary.replicas());
+    let [most, least] = [wanted + (wanted + 4) / 5 - frozen, wanted - frozen];
+    if !canary.is_set("/spec/paused") || canary.image() != x.image() {
+        world.fail("the frozen canary is not what was asked for last");
+    }
+    if frozen > kept.min(wanted) || primary.replicas() > most || primary.replicas() < least {
+        world.fail(&format!(
+            "frozen at ({frozen},{}) of {wanted}, {kept} are kept",
+            primary.replicas()
         ));
     }
 }

@@ -140,6 +140,11 @@ fn configuration(services: &[&str], limits: Limits) -> Loaded {
 }
 
 impl World {
+    /// A cluster without the daemon, its services with the envelope that they have by default.
+    pub fn new(weather: &Weather, deaths: Deaths) -> Self {
+        Self::within(Limits::OneStepMore, weather, deaths)
+    }
+
     /// A cluster without the daemon, whose services have these limits.
     pub fn within(limits: Limits, weather: &Weather, deaths: Deaths) -> Self {
         let cluster = Cluster::start(Options {

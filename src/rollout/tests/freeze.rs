@@ -5,7 +5,7 @@ use crate::analysis::{CheckReport, Finding};
 use crate::config::OnFailure;
 use crate::rollout::observation::{Container, Role};
 use crate::rollout::plan::Event;
-use crate::rollout::state::Outcome;
+use crate::rollout::state::{Motion, Outcome};
 use crate::rollout::{Status, judge};
 
 fn forward_only() -> Service {
@@ -69,6 +69,25 @@ fn canary(seen: &mut Observation) -> &mut Deployment {
 
 fn unpause(seen: &mut Observation) {
     canary(seen).rolling = Rolling::Unpaused;
+}
+
+#[test]
+fn on_hold_nothing_of_it_moves_but_with_r() {
+    let mut rolling = replacing(V3, 3, Some(2));
+    unpause(&mut rolling);
+    for (why, seen, wanted, expected) in [
+        ("a new template waits", frozen(V3), 10, "waits"),
+        ("R up", frozen(V3), 12, "primary 8"),
+        ("not yet replaced", replacing(V2, 4, None), 10, "waits"),
+        ("being replaced", rolling, 10, "stop Recreate"),
+    ] {
+        let mut seen = seen;
+        state(&mut seen).motion = Motion::Held;
+        x(&mut seen).replicas = Replicas(wanted);
+        let plan = decided_after(&seen, 9999);
+        assert_eq!(doing(&plan), expected, "{why}");
+        assert!(matches!(plan.status, Status::Held { .. }), "{why}");
+    }
 }
 
 /// What a plan does, in a word.

@@ -6,6 +6,7 @@ mod break_glass;
 mod envelope;
 mod events;
 mod failed;
+mod frozen;
 mod handover;
 mod installed;
 mod killed;
@@ -26,6 +27,7 @@ pub fn register(trials: &mut Trials) {
     events::register(trials);
     envelope::register(trials);
     failed::register(trials);
+    frozen::register(trials);
     handover::register(trials);
     installed::register(trials);
     killed::register(trials);
