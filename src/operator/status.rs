@@ -175,6 +175,8 @@ pub struct StepReport {
 pub enum StageWord {
     /// R = 0.
     Sleeping,
+    /// Primary down first: there is no surge.
+    MakingRoom,
     /// Canary up, primary down.
     Raising,
     /// The primary's removed pods end.
@@ -575,6 +577,7 @@ impl StepReport {
             canary: step.canary.0,
             stage: match step.stage {
                 Stage::Sleeping => StageWord::Sleeping,
+                Stage::MakingRoom => StageWord::MakingRoom,
                 Stage::Raising { .. } => StageWord::Raising,
                 Stage::Settling => StageWord::Settling,
                 Stage::WarmingUp { .. } => StageWord::WarmingUp,
@@ -620,6 +623,7 @@ impl fmt::Display for StageWord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Sleeping => "sleeping: no replicas wanted",
+            Self::MakingRoom => "making room",
             Self::Raising => "raising",
             Self::Settling => "settling",
             Self::WarmingUp => "warming up",

@@ -10,7 +10,7 @@ use volery::rollout::state::Motion;
 use volery::simulate::cluster::{Fault, Kind, Patch, deployment};
 
 use super::gauges::Gauge;
-use super::orders::{at_step, done, operator, registered, rejected, service, told};
+use super::orders::{at_step, done, frozen, operator, registered, rejected, service, told};
 use super::stories::{V1, V2, V3};
 use super::world::{AGENT, Deaths, NAMESPACE, Weather, World, X, Y};
 
@@ -110,7 +110,7 @@ fn status_in_every_phase() {
             report.message = None;
             if let Some(rollout) = &mut report.rollout {
                 rollout.open_for_seconds = rollout.open_for_seconds.map(|_| 60);
-                for step in &mut rollout.step {
+                if let Some(step) = &mut rollout.step {
                     step.checked_for_seconds = step.checked_for_seconds.min(1) * 30;
                 }
             }
@@ -127,6 +127,17 @@ fn status_in_every_phase() {
             "status_json",
             serde_json::to_string_pretty(reports).unwrap()
         );
+    });
+}
+
+#[test]
+fn what_is_frozen_says_why_and_ends_a_wait() {
+    told(async || {
+        let world = frozen().await;
+        let mut report = Report::of(&sight(&world, X, Depth::Surface).await);
+        report.message = None;
+        let (_, waited) = waits(&world, None, async {}).await;
+        insta::assert_snapshot!(format!("{report}\n\n{waited}"));
     });
 }
 
