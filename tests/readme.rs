@@ -85,6 +85,48 @@ fn every_simulation_runs() {
     }
 }
 
+/// Every command of the binary is one that it has, with those arguments: with `--help` it still refuses what it does not know.
+#[test]
+fn every_order_and_question_is_one_that_the_binary_takes() {
+    let text = readme();
+    let (_, section) = text.split_once("## Steering a rollout").unwrap();
+    let rows = section.split("\n## ").next().unwrap();
+    let told: BTreeSet<&str> = rows
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `volery ")?.split([' ', '`']).next())
+        .collect();
+    let commands: BTreeSet<String> = code(&text)
+        .into_iter()
+        .filter_map(|line| line.strip_prefix("volery ").map(str::to_owned))
+        .collect();
+    assert!(commands.len() >= 12, "{commands:?}");
+    let run = |arguments: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_volery"))
+            .args(arguments)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    for command in &commands {
+        let mut arguments: Vec<&str> = command.split_whitespace().collect();
+        let usage = format!("Usage: volery {}", arguments[0]);
+        arguments.push("--help");
+        assert!(run(&arguments).contains(&usage), "{command}");
+    }
+    // And none is left out.
+    let help = run(&["help"]);
+    let (_, list) = help.split_once("Commands:").unwrap();
+    let has: BTreeSet<&str> = list
+        .lines()
+        .skip(1)
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|verb| !matches!(*verb, "run" | "simulate" | "check" | "help"))
+        .collect();
+    assert_eq!(told, has);
+}
+
 /// The commands are these; one more needs somebody who tries it.
 #[test]
 fn every_cargo_command_is_known() {

@@ -175,6 +175,8 @@ pub struct StepReport {
 pub enum StageWord {
     /// R = 0.
     Sleeping,
+    /// Primary down first: there is no surge.
+    MakingRoom,
     /// Canary up, primary down.
     Raising,
     /// Pods of the primary end before the canary has room.
@@ -577,6 +579,7 @@ impl StepReport {
             canary: step.canary.0,
             stage: match step.stage {
                 Stage::Sleeping => StageWord::Sleeping,
+                Stage::MakingRoom => StageWord::MakingRoom,
                 Stage::Raising { .. } => StageWord::Raising,
                 Stage::MakingRoom => StageWord::MakingRoom,
                 Stage::Settling => StageWord::Settling,
@@ -623,6 +626,7 @@ impl fmt::Display for StageWord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Sleeping => "sleeping: no replicas wanted",
+            Self::MakingRoom => "making room",
             Self::Raising => "raising",
             Self::MakingRoom => "waiting for room",
             Self::Settling => "settling",

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 use volery::cluster::{Cluster, Scope};
+use volery::config::OnFailure;
 use volery::operator::{OrderError, Service, TakenBack, give, give_all};
 use volery::rollout::command::{Answer, Answered, Leave, Verb};
 use volery::rollout::state::{Cause, Motion, Phase};
@@ -92,6 +93,16 @@ pub async fn rejected() -> World {
     world.gauges.set(V2, Gauge::Bad);
     world.apply(X, 10, V2);
     world.until_rejected(X, V2).await;
+    world
+}
+
+/// v2 stands still at (4,6).
+pub async fn frozen() -> World {
+    let world = World::new(&Weather::default(), Deaths::new());
+    world.with_x(10, V1).await;
+    world.on_failure(OnFailure::Freeze);
+    world.start_daemon();
+    world.until_frozen_at_the_second_step().await;
     world
 }
 
@@ -387,6 +398,50 @@ fn retry_tries_the_rejected_version_again_from_its_first_step() {
         world.until_accepted(X, V2).await;
         ends_at_rest(&world, V2).await;
         assert_eq!(count(&world, V2), 12);
+    });
+}
+
+/// Case K29: the three ways out of a freeze that are orders.
+#[test]
+fn what_is_frozen_is_left_by_an_order() {
+    told(async || {
+        let world = frozen().await;
+        world.gauges.set(V2, Gauge::Good);
+        done(&world, Verb::Resume).await;
+        world.until_accepted(X, V2).await;
+        ends_at_rest(&world, V2).await;
+        assert_eq!(count(&world, V2), 10);
+    });
+    told(async || {
+        let world = frozen().await;
+        done(&world, Verb::Promote).await;
+        world.until_accepted(X, V2).await;
+        ends_at_rest(&world, V2).await;
+    });
+    told(async || {
+        let world = frozen().await;
+        done(&world, Verb::Abort).await;
+        world.until_rejected(X, V2).await;
+        ends_at_rest(&world, V1).await;
+        assert_eq!(count(&world, V1), 14);
+    });
+}
+
+/// In the middle of a step.
+#[test]
+fn on_hold_a_step_stands_still_until_resumed() {
+    told(async || {
+        let world = at_step(4).await;
+        done(&world, Verb::Hold).await;
+        world.gauges.set(V2, Gauge::Bad);
+        sleep(Duration::from_secs(3600)).await;
+        assert_eq!(count(&world, V2), 4);
+        assert!(!world.is_at_rest(X));
+        world.gauges.set(V2, Gauge::Good);
+        done(&world, Verb::Resume).await;
+        world.until_accepted(X, V2).await;
+        ends_at_rest(&world, V2).await;
+        assert_eq!(count(&world, V2), 10);
     });
 }
 

@@ -10,7 +10,7 @@ use volery::rollout::state::Motion;
 use volery::simulate::cluster::{Fault, Kind, Patch, deployment};
 
 use super::gauges::Gauge;
-use super::orders::{at_step, done, operator, registered, rejected, service, told};
+use super::orders::{at_step, done, frozen, operator, registered, rejected, service, told};
 use super::stories::{V1, V2, V3};
 use super::world::{AGENT, Deaths, NAMESPACE, Weather, World, X, Y};
 
@@ -127,6 +127,17 @@ fn status_in_every_phase() {
             "status_json",
             serde_json::to_string_pretty(reports).unwrap()
         );
+    });
+}
+
+#[test]
+fn what_is_frozen_says_why_and_ends_a_wait() {
+    told(async || {
+        let world = frozen().await;
+        let mut report = Report::of(&sight(&world, X, Depth::Surface).await);
+        report.message = None;
+        let (_, waited) = waits(&world, None, async {}).await;
+        insta::assert_snapshot!(format!("{report}\n\n{waited}"));
     });
 }
 

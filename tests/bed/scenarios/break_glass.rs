@@ -180,7 +180,8 @@ fn commands() -> Vec<String> {
     let spans = prose.split('`').skip(1).step_by(2);
     prompts
         .chain(spans)
-        .filter(|code| code.starts_with("kubectl "))
+        // What is a plugin is tried by the scenarios of orders.
+        .filter(|code| code.starts_with("kubectl ") && !code.starts_with("kubectl volery "))
         .map(|code| code.split_whitespace().collect::<Vec<_>>().join(" "))
         .collect()
 }
@@ -189,7 +190,8 @@ fn commands() -> Vec<String> {
 /// ever, and what names no object must at least be spelled as kubectl wants it: with `--help` kubectl still refuses an unknown command.
 async fn taken(namespace: &Namespace, command: &str) {
     let mut words = words(command);
-    let spelled = ["logs", "rollout", "set"].contains(&words[0].as_str()) || words.len() == 1;
+    let spelled =
+        ["exec", "logs", "rollout", "set"].contains(&words[0].as_str()) || words.len() == 1;
     if spelled {
         words.push("--help".to_owned());
     } else if words[0] == "apply" {
@@ -199,7 +201,7 @@ async fn taken(namespace: &Namespace, command: &str) {
             "kustomize".to_owned(),
             concat!(env!("CARGO_MANIFEST_DIR"), "/deploy").to_owned(),
         ];
-    } else if words[0] == "scale" {
+    } else if ["scale", "annotate"].contains(&words[0].as_str()) {
         words.push("--dry-run=server".to_owned());
     }
     let words: Vec<&str> = words.iter().map(String::as_str).collect();

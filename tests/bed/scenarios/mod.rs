@@ -11,6 +11,7 @@ mod handover;
 mod installed;
 mod killed;
 mod metrics;
+mod orders;
 mod promises;
 mod promoted;
 mod quiet;
@@ -32,6 +33,7 @@ pub fn register(trials: &mut Trials) {
     installed::register(trials);
     killed::register(trials);
     metrics::register(trials);
+    orders::register(trials);
     promoted::register(trials);
     quiet::register(trials);
     registered::register(trials);
