@@ -6,8 +6,8 @@ use serde_json::Value;
 use super::{COMMAND_ANNOTATION, ROLE_LABEL, STATE_ANNOTATION};
 use crate::rollout::Replicas;
 use crate::rollout::observation::{
-    Container, Deployment, DeploymentRest, DeploymentStatus, Disruption, Life, Mark, Observed, Pod,
-    PodPhase, Ready, ReplicaSet, ResourceVersion, Rolling, StateObject, Uid, WallTime,
+    Container, Deployment, DeploymentRest, DeploymentStatus, Disruption, End, Life, Mark, Observed,
+    Pod, PodPhase, Ready, ReplicaSet, ResourceVersion, Rolling, StateObject, Uid, WallTime,
 };
 use crate::rollout::state::{STATE_VERSION, State};
 use crate::rollout::template::Template;
@@ -243,24 +243,21 @@ fn container(status: &Value) -> Container {
     let ended = status
         .pointer("/state/terminated")
         .or_else(|| status.pointer("/lastState/terminated"));
-    let last_end = ended.map(|ended| {
-        let code = ended
-            .pointer("/exitCode")
-            .and_then(Value::as_i64)
-            .unwrap_or(0);
-        let how = text(ended, "/reason").map_or(format!("exit code {code}"), |reason| {
-            format!("{reason}, exit code {code}")
-        });
-        match text(ended, "/message").and_then(|message| one_line(&message)) {
-            Some(message) => format!("{how}: {message}"),
-            None => how,
-        }
-    });
+    let restarted_after = status.pointer("/lastState/terminated").map(end);
     Container {
         name: text(status, "/name").unwrap_or_default(),
         restarts: number(status, "/restartCount").unwrap_or(0),
         waiting,
-        last_end,
+        last_end: ended.map(end),
+        restarted_after,
+    }
+}
+
+fn end(terminated: &Value) -> End {
+    End {
+        reason: text(terminated, "/reason"),
+        exit_code: terminated.pointer("/exitCode").and_then(Value::as_i64),
+        message: text(terminated, "/message").and_then(|message| one_line(&message)),
     }
 }
 

@@ -15,6 +15,7 @@ use super::{
     ROLE_LABEL, STATE_ANNOTATION, STATE_ROLE,
 };
 use crate::rollout::Action;
+use crate::rollout::Replicas;
 use crate::rollout::action::{CloneRole, Guard, Owner, state_name};
 use crate::rollout::observation::{Deployment, DeploymentRest, Uid};
 use crate::rollout::state::State;
@@ -232,10 +233,11 @@ impl Cluster {
                 name,
                 hash,
                 template,
+                replicas,
                 rest,
                 owner,
             } => {
-                let body = replica_set(name, hash.as_str(), template, rest, owner);
+                let body = replica_set(name, hash.as_str(), template, *replicas, rest, owner);
                 self.create(kind, namespace, body).await
             }
             Action::MoveReplicaSet {
@@ -375,6 +377,7 @@ fn replica_set(
     name: &str,
     hash: &str,
     template: &Template,
+    replicas: Replicas,
     rest: &DeploymentRest,
     owner: &Owner,
 ) -> Value {
@@ -390,7 +393,7 @@ fn replica_set(
     json!({
         "metadata": {"name": name, "labels": labels, "ownerReferences": [owner_reference(owner)]},
         "spec": {
-            "replicas": 0,
+            "replicas": replicas,
             "minReadySeconds": rest.min_ready_seconds,
             "selector": selector,
             "template": template,

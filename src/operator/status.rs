@@ -179,8 +179,6 @@ pub enum StageWord {
     MakingRoom,
     /// Canary up, primary down.
     Raising,
-    /// Pods of the primary end before the canary has room.
-    MakingRoom,
     /// The primary's removed pods end.
     Settling,
     /// `start_delay`.
@@ -581,7 +579,6 @@ impl StepReport {
                 Stage::Sleeping => StageWord::Sleeping,
                 Stage::MakingRoom => StageWord::MakingRoom,
                 Stage::Raising { .. } => StageWord::Raising,
-                Stage::MakingRoom => StageWord::MakingRoom,
                 Stage::Settling => StageWord::Settling,
                 Stage::WarmingUp { .. } => StageWord::WarmingUp,
                 Stage::Checking => StageWord::Checking,
@@ -628,7 +625,6 @@ impl fmt::Display for StageWord {
             Self::Sleeping => "sleeping: no replicas wanted",
             Self::MakingRoom => "making room",
             Self::Raising => "raising",
-            Self::MakingRoom => "waiting for room",
             Self::Settling => "settling",
             Self::WarmingUp => "warming up",
             Self::Checking => "checking",

@@ -144,7 +144,7 @@ pub enum Action {
         /// The version that has no owner.
         resource_version: ResourceVersion,
     },
-    /// Creates an empty ReplicaSet.
+    /// Creates a ReplicaSet.
     CreateReplicaSet {
         /// Its name.
         name: String,
@@ -152,6 +152,8 @@ pub enum Action {
         hash: TemplateHash,
         /// Its template.
         template: Template,
+        /// Its number.
+        replicas: Replicas,
         /// X's selector.
         rest: DeploymentRest,
         /// Its owner.

@@ -308,12 +308,18 @@ impl<'a> Pass<'a> {
     }
 
     /// Makes an empty ReplicaSet of a template for a Deployment; always the same one again in the same rollout.
-    pub fn create_set(&self, template: &Template, owner: &Deployment) -> Action {
+    pub fn create_set(
+        &self,
+        template: &Template,
+        owner: &Deployment,
+        replicas: Replicas,
+    ) -> Action {
         let hash = template.hash_in_rollout(self.state.rollout);
         Action::CreateReplicaSet {
             name: replica_set_name(&self.original.name, &hash),
             hash,
             template: template.clone(),
+            replicas,
             rest: self.original.rest.clone(),
             owner: Owner::Deployment {
                 name: owner.name.clone(),

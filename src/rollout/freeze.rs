@@ -356,7 +356,11 @@ impl<'a> Replacement<'a> {
             // Every template that was put on the canary gets its ReplicaSet: one without was changed on its way in.
             return match set {
                 Some(_) => take_on(pass, self.step, self.status.clone()),
-                None => self.act(pass.create_set(&self.canary().template, self.canary())),
+                None => self.act(pass.create_set(
+                    &self.canary().template,
+                    self.canary(),
+                    Replicas::ZERO,
+                )),
             };
         }
         if !self.has_candidate() {

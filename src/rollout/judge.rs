@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use super::Replicas;
 use super::decide::{Desired, Pass, decide};
-use super::observation::{Disruption, Life, Observation, Pod, PodPhase, Ready};
+use super::observation::{Container, Disruption, End, Life, Observation, Pod, PodPhase, Ready};
 use super::plan::{Event, Next, Plan, Status};
-use super::state::{Cause, Checks, Elapsed, Failure, KnownPod, Phase, Said, Stage};
+use super::state::{Cause, Checks, Elapsed, Failure, KnownPod, Over, Phase, Said, Stage};
 use super::step::{Kind, Stand, stand};
 use crate::analysis::{CheckReport, NoDataMeans, Verdict};
-use crate::config::{Service, display_duration};
+use crate::config::{CompletedContainers, Service, display_duration};
 
 /// Judges what a check found, and decides what follows.
 ///
@@ -187,8 +187,9 @@ fn no_data_means(stand: &Stand<'_>, checks: &Checks, pod: Option<&str>) -> NoDat
     }
 }
 
-/// Restarts since the last check, and canary pods that ended: each is held against the candidate once (K14, K22). A pod
-/// that was told to end, or was driven out, is no evidence either way.
+/// Restarts since the last check, and canary pods that ended: each is held against the candidate once (K14, K22), by pod
+/// and container, unless it is by design: `ignore_containers` (K20), `ignore_completed` and `max_restarts` (K21). A pod that
+/// was told to end, or was driven out, is no evidence either way.
 fn crashes(stand: &Stand<'_>, checks: &mut Checks) -> Vec<String> {
     let ended = stand.pass.observation.pods.iter().filter(|pod| {
         pod.owner == stand.set.uid
@@ -197,44 +198,91 @@ fn crashes(stand: &Stand<'_>, checks: &mut Checks) -> Vec<String> {
             && pod.disruption == Disruption::None
     });
     let pods: Vec<&Pod> = stand.canary_pods().chain(ended).collect();
-    let asked = checks.asked;
+    let (service, asked) = (stand.pass.service, checks.asked);
     checks
         .pods
         .retain(|uid, _| pods.iter().any(|pod| pod.uid == *uid));
     let mut found = Vec::new();
     for pod in pods {
-        let restarts = pod.restarts().max(u32::from(pod.phase == PodPhase::Failed));
-        let known = checks.pods.entry(pod.uid.clone()).or_insert(KnownPod {
-            since: asked,
-            restarts: 0,
-        });
-        if restarts > known.restarts {
-            found.push(crash(pod, restarts - known.restarts));
-            known.restarts = restarts;
+        let known = checks
+            .pods
+            .entry(pod.uid.clone())
+            .or_insert_with(|| KnownPod {
+                since: asked,
+                ..KnownPod::default()
+            });
+        let mut restarts = 0;
+        let mut worst: Option<(u32, &Container)> = None;
+        for container in &pod.containers {
+            let more = newly_restarted(known, container);
+            if !is_evidence(service, container) {
+                continue;
+            }
+            restarts += more;
+            if more > 0 && worst.is_none_or(|(most, _)| more > most) {
+                worst = Some((more, container));
+            }
+        }
+        known.counted = known.counted.saturating_add(restarts);
+        if pod.phase == PodPhase::Failed && known.over == Over::NotSeen {
+            known.over = Over::Seen;
+            let ended = pod
+                .containers
+                .iter()
+                .find(|container| container.last_end.is_some());
+            found.push(format!("{} failed{}", pod.name, how(ended)));
+        } else if restarts > 0 && known.counted > service.max_restarts {
+            found.push(format!(
+                "{} restarted {restarts} time{}{}{}",
+                pod.name,
+                if restarts == 1 { "" } else { "s" },
+                how(worst.map(|(_, container)| container)),
+                beyond(known.counted, service.max_restarts),
+            ));
         }
     }
     found
 }
 
-fn crash(pod: &Pod, times: u32) -> String {
-    let container = pod
-        .containers
-        .iter()
-        .filter(|container| container.restarts > 0 || container.last_end.is_some())
-        .max_by_key(|container| container.restarts);
-    let how = container.and_then(|container| {
-        let end = container.last_end.as_ref()?;
+/// How often a container has restarted since the last check; from now on that is known.
+fn newly_restarted(known: &mut KnownPod, container: &Container) -> u32 {
+    if container.restarts == 0 {
+        return 0;
+    }
+    let before = known
+        .restarts
+        .insert(container.name.clone(), container.restarts)
+        .unwrap_or(0);
+    container.restarts.saturating_sub(before)
+}
+
+/// Whether a restart of this container says something about the version.
+fn is_evidence(service: &Service, container: &Container) -> bool {
+    let by_design = service.ignore_completed == CompletedContainers::Ignore
+        && container
+            .restarted_after
+            .as_ref()
+            .is_some_and(End::is_completion);
+    !by_design && !service.ignore_containers.contains(&container.name)
+}
+
+fn how(container: Option<&Container>) -> String {
+    let told = container.and_then(|container| {
+        let end = container
+            .restarted_after
+            .as_ref()
+            .or(container.last_end.as_ref())?;
         Some(format!(", container {} ended: {end}", container.name))
     });
-    let what = if pod.phase == PodPhase::Failed {
-        "failed".to_owned()
+    told.unwrap_or_default()
+}
+
+fn beyond(counted: u32, allowed: u32) -> String {
+    if allowed == 0 {
+        String::new()
     } else {
-        format!(
-            "restarted {times} time{}",
-            if times == 1 { "" } else { "s" }
-        )
-    };
-    format!("{} {what}{}", pod.name, how.unwrap_or_default())
+        format!(" ({counted} in all, max_restarts is {allowed})")
+    }
 }
 
 /// The first finding, and how many more there are: a line, not a page.

@@ -330,14 +330,6 @@ impl Pod {
     pub fn is_there(&self) -> bool {
         self.life == Life::Deleting || self.is_alive()
     }
-
-    /// Restarts of all its containers.
-    pub fn restarts(&self) -> u32 {
-        self.containers
-            .iter()
-            .map(|container| container.restarts)
-            .fold(0, u32::saturating_add)
-    }
 }
 
 /// `status.phase` of a pod.
@@ -380,8 +372,43 @@ pub struct Container {
     pub restarts: u32,
     /// Why it waits (`ImagePullBackOff`, `CrashLoopBackOff`), with the kubelet's message.
     pub waiting: Option<String>,
-    /// How it last ended, with its termination message (`OOMKilled, exit code 137: out of memory`).
-    pub last_end: Option<String>,
+    /// How it last ended.
+    pub last_end: Option<End>,
+    /// How it had ended when it was last restarted. An init container that did its work at last has ended otherwise since.
+    pub restarted_after: Option<End>,
+}
+
+/// How a container ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct End {
+    /// The kubelet's word for it: `Completed`, `Error`, `OOMKilled`.
+    pub reason: Option<String>,
+    /// Its exit code; `None` where the kubelet lost sight of it.
+    pub exit_code: Option<i64>,
+    /// Its termination message, in one line.
+    pub message: Option<String>,
+}
+
+impl End {
+    /// Whether it had done its work (case K21). What ran out of memory had not, whatever its main process said.
+    pub fn is_completion(&self) -> bool {
+        self.exit_code == Some(0) && self.reason.as_deref() != Some("OOMKilled")
+    }
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.reason, self.exit_code) {
+            (Some(reason), Some(code)) => write!(f, "{reason}, exit code {code}")?,
+            (Some(reason), None) => f.write_str(reason)?,
+            (None, Some(code)) => write!(f, "exit code {code}")?,
+            (None, None) => f.write_str("for a reason unknown")?,
+        }
+        match &self.message {
+            Some(message) => write!(f, ": {message}"),
+            None => Ok(()),
+        }
+    }
 }
 
 impl Observation {

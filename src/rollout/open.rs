@@ -185,7 +185,11 @@ pub(super) fn prepare_canary(
     set: Option<&ReplicaSet>,
 ) -> Prepared {
     let Some(set) = set else {
-        return Prepared::Do(Box::new(pass.create_set(&canary.template, canary)));
+        return Prepared::Do(Box::new(pass.create_set(
+            &canary.template,
+            canary,
+            Replicas::ZERO,
+        )));
     };
     let Some(revision) = set.revision else {
         return Prepared::Wait;

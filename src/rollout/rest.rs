@@ -38,7 +38,7 @@ pub(super) fn decide(pass: &Pass<'_>) -> Plan {
             .live(single_out(pass, keeper, others, status));
     }
     if keeper.is_none() && pass.wanted() > Replicas::ZERO {
-        return pass.observation.live(restore(pass, status));
+        return pass.observation.live(restore(pass, status, pass.wanted()));
     }
     if let Some(keeper) = keeper.filter(|keeper| pass.state.accepted.as_ref() != Some(&keeper.uid))
     {
@@ -250,16 +250,18 @@ fn single_out(
     }
     if keeper.is_none() {
         // Nothing with pods is deleted before the accepted version has its own.
-        return restore(pass, status);
+        return restore(pass, status, Replicas::ZERO);
     }
     let replica_sets = started.iter().map(|set| set.name.clone()).collect();
     Plan::act(status, started.into_iter().map(delete).collect())
         .telling(Event::Removed { replica_sets })
 }
 
-/// The accepted version's ReplicaSet is gone: it is made again from the state object, never from X (case K09).
-fn restore(pass: &Pass<'_>, status: Status) -> Plan {
-    let create = pass.create_set(pass.accepted(), pass.original);
+/// The accepted version's ReplicaSet is gone: it is made again from the state object, never from X (case K09). Where
+/// X runs nothing it has its number from the first moment on: one that the controller finds empty is scaled up and, where
+/// X keeps no history, deleted in the same breath, with the pods it has just started (design section 3, fact 18).
+fn restore(pass: &Pass<'_>, status: Status, replicas: Replicas) -> Plan {
+    let create = pass.create_set(pass.accepted(), pass.original, replicas);
     Plan::act(status, vec![create]).telling(Event::Restored {
         images: images(pass.accepted()),
     })

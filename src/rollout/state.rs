@@ -277,16 +277,11 @@ impl Checks {
     /// What the next step's checks begin with: what was held against a pod is not held against it again (case K22).
     pub fn of_next_step(&self) -> Self {
         let known = |(pod, known): (&Uid, &KnownPod)| {
-            let restarts = known.restarts;
-            (restarts > 0).then(|| {
-                (
-                    pod.clone(),
-                    KnownPod {
-                        since: Elapsed::ZERO,
-                        restarts,
-                    },
-                )
-            })
+            let known = KnownPod {
+                since: Elapsed::ZERO,
+                ..known.clone()
+            };
+            (known != KnownPod::default()).then(|| (pod.clone(), known))
         };
         Self {
             pods: self.pods.iter().filter_map(known).collect(),
@@ -377,13 +372,43 @@ pub struct Checks {
 }
 
 /// A canary pod that checks have seen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct KnownPod {
     /// [`Checks::asked`] when it was first seen: its own grace begins then (case K16).
     pub since: Elapsed,
-    /// Restarts already held against the candidate (case K22).
-    pub restarts: u32,
+    /// The restarts of its containers that checks have seen, whatever became of them (case K22). What has restarted
+    /// never is not in it.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    pub restarts: BTreeMap<String, u32>,
+    /// The restarts among them that say something about the version: `max_restarts` of them are allowed (case K21).
+    #[serde(skip_serializing_if = "is_zero", default)]
+    pub counted: u32,
+    /// Whether it was seen to be over.
+    #[serde(skip_serializing_if = "Over::is_not_seen", default)]
+    pub over: Over,
+}
+
+/// Whether checks have seen that a pod was over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Over {
+    /// They have not.
+    #[default]
+    NotSeen,
+    /// One has, and it was held against the candidate.
+    Seen,
+}
+
+impl Over {
+    fn is_not_seen(&self) -> bool {
+        *self == Self::NotSeen
+    }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// How a rollout ends.
@@ -628,7 +653,9 @@ mod tests {
             Uid("u".into()),
             KnownPod {
                 since: Elapsed(7),
-                restarts: 3,
+                restarts: BTreeMap::from([("worker".to_owned(), 3)]),
+                counted: 2,
+                over: Over::Seen,
             },
         );
         for phase in [

@@ -149,7 +149,11 @@ pub(super) fn clones<'a>(pass: &Pass<'a>, status: &Status) -> Result<Clones<'a>,
         .next()
         .is_none()
     {
-        return Err(restored(pass.create_set(pass.accepted(), primary)));
+        return Err(restored(pass.create_set(
+            pass.accepted(),
+            primary,
+            Replicas::ZERO,
+        )));
     }
     Ok(Clones { primary, canary })
 }

@@ -4,7 +4,7 @@
 //! ([`Kubelet::turn`]). No Node objects exist: nothing that would miss them runs in the bed.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -126,6 +126,40 @@ pub fn terminate_after(time: Duration) -> (String, String) {
     (format!("{PREFIX}terminate-after"), millis(time))
 }
 
+/// The annotation that tells of containers, init containers and sidecars that have restarted before anybody looks: name, restarts, and
+/// the last exit code.
+pub fn restarted(containers: &[(&str, i32, i32)]) -> (String, String) {
+    let told: Vec<_> = containers
+        .iter()
+        .map(|(name, restarts, code)| format!("{name}={restarts}:{code}"))
+        .collect();
+    (format!("{PREFIX}restarted"), told.join(","))
+}
+
+/// The annotation of pods of which each node takes one, and how many nodes there are.
+pub fn nodes(number: usize) -> (String, String) {
+    (format!("{PREFIX}nodes"), number.to_string())
+}
+
+/// The restarts and the last exit code that [`restarted`] tells of a container.
+fn told_restarts(pod: &Pod, container: &str) -> Option<(i32, i32)> {
+    let all = pod.annotations().get(&format!("{PREFIX}restarted"))?;
+    let one = all
+        .split(',')
+        .find_map(|one| one.strip_prefix(container)?.strip_prefix('='))?;
+    let (restarts, code) = one.split_once(':')?;
+    Some((restarts.parse().ok()?, code.parse().ok()?))
+}
+
+fn terminated(code: i32, since: &str) -> Value {
+    let reason = match code {
+        0 => "Completed",
+        137 => "OOMKilled",
+        _ => "Error",
+    };
+    json!({"terminated": {"exitCode": code, "reason": reason, "startedAt": since, "finishedAt": since}})
+}
+
 fn millis(time: Duration) -> String {
     format!("{}ms", time.as_millis())
 }
@@ -167,6 +201,8 @@ pub struct Kubelet {
     overrides_changed: watch::Sender<()>,
     /// Running pods by uid, with the time of their start: what the metrics endpoint serves.
     running: Mutex<HashMap<String, (Pod, Instant)>>,
+    /// The pods, by uid, that sit on a node of their own, by namespace.
+    seats: Mutex<HashMap<String, BTreeSet<String>>>,
 }
 
 impl Kubelet {
@@ -177,6 +213,7 @@ impl Kubelet {
             overrides: Mutex::default(),
             overrides_changed: watch::Sender::new(()),
             running: Mutex::default(),
+            seats: Mutex::default(),
         });
         let task = tokio::spawn(Arc::clone(&kubelet).watch());
         (kubelet, task)
@@ -205,7 +242,38 @@ impl Kubelet {
             .collect()
     }
 
+    /// Whether a node takes the pod. One that takes one pod only is free again when that pod is gone for good.
+    fn is_seated(&self, pod: &Pod) -> bool {
+        let Some(nodes) = pod.annotations().get(&format!("{PREFIX}nodes")) else {
+            return true;
+        };
+        let nodes: usize = nodes.parse().expect("a number of nodes");
+        let mut seats = self.seats.lock().unwrap();
+        let taken = seats
+            .entry(pod.namespace().unwrap_or_default())
+            .or_default();
+        let uid = pod.uid().unwrap_or_default();
+        if !taken.contains(&uid) && taken.len() < nodes {
+            taken.insert(uid.clone());
+        }
+        taken.contains(&uid)
+    }
+
+    fn unseat(&self, pod: &Pod) {
+        let mut seats = self.seats.lock().unwrap();
+        let freed = seats
+            .get_mut(&pod.namespace().unwrap_or_default())
+            .is_some_and(|taken| taken.remove(&pod.uid().unwrap_or_default()));
+        drop(seats);
+        if freed {
+            self.overrides_changed.send_replace(());
+        }
+    }
+
     fn behaviour(&self, pod: &Pod) -> Behaviour {
+        if !self.is_seated(pod) {
+            return Behaviour::Unschedulable;
+        }
         let overrides = self.overrides.lock().unwrap();
         let overriding = overrides
             .iter()
@@ -235,6 +303,7 @@ impl Kubelet {
                 }
                 Ok(watcher::Event::Delete(pod)) => {
                     pods.remove(&pod.uid().unwrap_or_default());
+                    self.unseat(&pod);
                 }
                 Ok(watcher::Event::Init | watcher::Event::InitDone) => {}
                 Err(error) => eprintln!("test bed: the kubelet stand-in's watch: {error}"),
@@ -451,9 +520,15 @@ impl Life {
             return Value::Null;
         };
         if stage == Stage::Unscheduled {
-            let message = "0/3 nodes are available: 3 Insufficient cpu. preemption: 0/3 nodes are available: \
-                           3 No preemption victims found for incoming pod.";
-            return json!({"phase": "Pending", "conditions": [condition("PodScheduled", false, Some("Unschedulable"), Some(message.into()))]});
+            let nodes = pod.annotations().get(&format!("{PREFIX}nodes"));
+            let (nodes, why) = nodes.map_or(("3", "Insufficient cpu"), |nodes| {
+                (nodes, "node(s) didn't match pod anti-affinity rules")
+            });
+            let message = format!(
+                "0/{nodes} nodes are available: {nodes} {why}. preemption: 0/{nodes} nodes are available: \
+                 {nodes} No preemption victims found for incoming pod."
+            );
+            return json!({"phase": "Pending", "conditions": [condition("PodScheduled", false, Some("Unschedulable"), Some(message))]});
         }
         let ready = stage == Stage::Running { ready: true };
         let unready: Vec<_> = spec.containers.iter().map(|c| c.name.as_str()).collect();
@@ -478,21 +553,15 @@ impl Life {
                 condition("ContainersReady", ready, reason, message.clone()),
                 condition("Ready", ready, reason, message),
             ],
-            "initContainerStatuses": spec.init_containers.iter().flatten().map(|c| self.init_status(c, since)).collect::<Vec<_>>(),
-            "containerStatuses": spec.containers.iter().enumerate().map(|(i, c)| self.container_status(c, i == 0, stage, since)).collect::<Vec<_>>(),
-        })
-    }
-
-    fn init_status(&self, container: &Container, since: &str) -> Value {
-        json!({
-            "name": container.name, "image": container.image, "imageID": "bed", "ready": true, "started": false, "restartCount": 0,
-            "state": {"terminated": {"exitCode": 0, "reason": "Completed", "startedAt": since, "finishedAt": since}},
+            "initContainerStatuses": spec.init_containers.iter().flatten().map(|c| init_status(pod, c, since)).collect::<Vec<_>>(),
+            "containerStatuses": spec.containers.iter().enumerate().map(|(i, c)| self.container_status(pod, c, i == 0, stage, since)).collect::<Vec<_>>(),
         })
     }
 
     /// Trouble befalls the first container; the others of such a pod just run.
     fn container_status(
         &self,
+        pod: &Pod,
         container: &Container,
         first: bool,
         stage: Stage,
@@ -518,18 +587,35 @@ impl Life {
             Stage::Unscheduled | Stage::Pulling | Stage::BackOff { .. } => (running, true),
             Stage::Running { ready } => (running, ready || !first),
         };
-        let restarts = if first { self.restarts } else { 0 };
-        let last_state = match self.last_exit.filter(|_| first) {
-            Some(code) => json!({"terminated": {
-                "exitCode": code, "reason": if code == 0 { "Completed" } else { "Error" }, "startedAt": since, "finishedAt": since,
-            }}),
-            None => json!({}),
-        };
+        let told = told_restarts(pod, &container.name);
+        let restarts =
+            told.map_or(0, |(restarts, _)| restarts) + if first { self.restarts } else { 0 };
+        let last_exit = self
+            .last_exit
+            .filter(|_| first)
+            .or(told.map(|(_, code)| code));
+        let last_state = last_exit.map_or(json!({}), |code| terminated(code, since));
         json!({
             "name": container.name, "image": image, "imageID": "bed", "ready": ready, "started": ready,
             "restartCount": restarts, "state": state, "lastState": last_state,
         })
     }
+}
+
+/// A native sidecar runs on; any other init container has ended well.
+fn init_status(pod: &Pod, container: &Container, since: &str) -> Value {
+    let told = told_restarts(pod, &container.name);
+    let sidecar = container.restart_policy.as_deref() == Some("Always");
+    let state = if sidecar {
+        json!({"running": {"startedAt": since}})
+    } else {
+        terminated(0, since)
+    };
+    json!({
+        "name": container.name, "image": container.image, "imageID": "bed", "ready": true, "started": sidecar,
+        "restartCount": told.map_or(0, |(restarts, _)| restarts), "state": state,
+        "lastState": told.map_or(json!({}), |(_, code)| terminated(code, since)),
+    })
 }
 
 fn now() -> String {

@@ -62,8 +62,11 @@ impl Worker {
 
     /// Its pods just become ready again.
     pub fn well_behaved(mut self) -> Self {
-        let other =
-            |key: &str| key.ends_with("terminate-after") || !key.starts_with("bed.volery.dev/");
+        let other = |key: &str| {
+            !key.starts_with("bed.volery.dev/")
+                || key.ends_with("terminate-after")
+                || key.ends_with("nodes")
+        };
         self.pod_annotations.retain(|key, _| other(key));
         self
     }
@@ -73,6 +76,21 @@ impl Worker {
         self.pod_annotations
             .extend([kubelet::terminate_after(time)]);
         self
+    }
+
+    /// Its containers, init containers and sidecars have restarted before anybody looks: name, restarts, last exit code.
+    pub fn restarted(mut self, containers: &[(&str, i32, i32)]) -> Self {
+        self.pod_annotations
+            .extend([kubelet::restarted(containers)]);
+        self
+    }
+
+    /// One pod to a node, by required anti-affinity, on so many nodes.
+    pub fn one_to_a_node(mut self, nodes: usize) -> Self {
+        self.pod_annotations.extend([kubelet::nodes(nodes)]);
+        let term = json!({"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": self.name}}});
+        let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": [term]});
+        self.pod_spec(json!({"affinity": {"podAntiAffinity": required}}))
     }
 
     pub fn env(mut self, name: &str, value: &str) -> Self {
@@ -118,7 +136,7 @@ impl Worker {
     }
 
     fn value(&self) -> Value {
-        let app = json!({"app": self.name});
+        let app = json!({"app": app_label(&self.name)});
         let env: Vec<_> = self
             .env
             .iter()
@@ -130,7 +148,7 @@ impl Worker {
         let mut labels = self.labels.clone();
         labels
             .entry("app".to_owned())
-            .or_insert_with(|| self.name.clone());
+            .or_insert_with(|| app_label(&self.name).to_owned());
         let mut spec = json!({
             "replicas": self.replicas,
             "selector": {"matchLabels": app},
@@ -143,4 +161,9 @@ impl Worker {
             "spec": spec,
         })
     }
+}
+
+/// The value of label `app` of a worker's pods: its name, or as much of it as a label's value may have.
+pub fn app_label(name: &str) -> &str {
+    name.get(..63).unwrap_or(name)
 }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::analysis::{CheckReport, Finding};
 use crate::config::OnFailure;
-use crate::rollout::observation::{Container, Role};
+use crate::rollout::observation::{Container, End, Role};
 use crate::rollout::plan::Event;
 use crate::rollout::state::{Motion, Outcome};
 use crate::rollout::{Status, judge};
@@ -138,7 +138,12 @@ fn whatever_fails_in_a_step_freezes_it_and_is_told_once() {
             name: "worker".to_owned(),
             restarts: 3,
             waiting: Some("CrashLoopBackOff".to_owned()),
-            last_end: Some("Error, exit code 3: no broker".to_owned()),
+            last_end: Some(End {
+                reason: Some("Error".to_owned()),
+                exit_code: Some(3),
+                message: Some("no broker".to_owned()),
+            }),
+            restarted_after: None,
         }];
     }
     let mut finishing = unready.clone();

@@ -2,8 +2,9 @@
 
 use super::*;
 use crate::analysis::{CheckReport, Finding};
+use crate::config::CompletedContainers;
 use crate::rollout::judge;
-use crate::rollout::observation::{Container, Disruption};
+use crate::rollout::observation::{Container, Disruption, End};
 use crate::rollout::state::{Cause, KnownPod, Outcome};
 
 fn passed(pod: u32) -> Finding {
@@ -121,7 +122,12 @@ fn a_restart_is_a_failed_check_once() {
         name: "worker".to_owned(),
         restarts: 1,
         waiting: None,
-        last_end: Some("Error, exit code 1".to_owned()),
+        last_end: Some(End {
+            reason: Some("Error".to_owned()),
+            exit_code: Some(1),
+            message: None,
+        }),
+        restarted_after: None,
     }];
     let known = restarted.uid.clone();
     assert_eq!(
@@ -131,12 +137,12 @@ fn a_restart_is_a_failed_check_once() {
     let Phase::Stepping { step, .. } = &mut state(&mut seen).phase else {
         panic!("not stepping")
     };
-    let restarts = 1;
     step.checks.pods.insert(
         known,
         KnownPod {
-            since: Elapsed::ZERO,
-            restarts,
+            restarts: BTreeMap::from([("worker".to_owned(), 1)]),
+            counted: 1,
+            ..KnownPod::default()
         },
     );
     assert_eq!(
@@ -279,6 +285,7 @@ fn what_was_held_against_a_pod_is_not_held_against_it_in_the_next_step() {
         restarts: 1,
         waiting: None,
         last_end: None,
+        restarted_after: None,
     }];
     let mut patient = service();
     patient.check_max_failures = std::num::NonZeroU32::new(4).expect("not zero");
@@ -305,8 +312,187 @@ fn what_was_held_against_a_pod_is_not_held_against_it_in_the_next_step() {
         step.checks
             .pods
             .values()
-            .map(|pod| pod.restarts)
+            .map(|pod| pod.counted)
             .collect::<Vec<_>>(),
         [1]
     );
+}
+
+/// A canary pod's containers as the kubelet tells them: name, restarts, how it last ended.
+type Told<'a> = &'a [(&'a str, u32, Option<(&'a str, i64)>)];
+
+fn containers(told: Told<'_>) -> Vec<Container> {
+    let container = |(name, restarts, end): &(&str, u32, Option<(&str, i64)>)| Container {
+        name: (*name).to_owned(),
+        restarts: *restarts,
+        waiting: None,
+        last_end: None,
+        restarted_after: end.map(|(reason, code)| End {
+            reason: Some(reason.to_owned()),
+            exit_code: Some(code),
+            message: None,
+        }),
+    };
+    told.iter().map(container).collect()
+}
+
+#[test]
+fn a_restart_counts_unless_it_is_by_design() {
+    const ERROR: Option<(&str, i64)> = Some(("Error", 1));
+    const DONE: Option<(&str, i64)> = Some(("Completed", 0));
+    const OOM: Option<(&str, i64)> = Some(("OOMKilled", 137));
+    // Like a main process that says 0 although a child of it was killed.
+    const QUIET_OOM: Option<(&str, i64)> = Some(("OOMKilled", 0));
+    #[derive(Clone, Copy)]
+    struct Row<'a> {
+        max_restarts: u32,
+        ignore_containers: &'a [&'a str],
+        completed: CompletedContainers,
+        /// The same pod at each check.
+        checks: &'a [Told<'a>],
+        failed: &'a [u32],
+    }
+    let strict = Row {
+        max_restarts: 0,
+        ignore_containers: &[],
+        completed: CompletedContainers::Count,
+        checks: &[],
+        failed: &[],
+    };
+    for row in [
+        // K20: the lists are absent, or hold nothing bad.
+        Row {
+            checks: &[&[], &[("worker", 0, None)]],
+            failed: &[0, 0],
+            ..strict
+        },
+        // Worker, init container and native sidecar alike; each restart once.
+        Row {
+            checks: &[&[("worker", 1, ERROR)], &[("worker", 1, ERROR)]],
+            failed: &[1, 1],
+            ..strict
+        },
+        Row {
+            checks: &[
+                &[("setup", 2, ERROR), ("worker", 0, None)],
+                &[("setup", 2, ERROR), ("worker", 1, OOM)],
+            ],
+            failed: &[1, 2],
+            ..strict
+        },
+        // One container named in `ignore_containers`, another not.
+        Row {
+            ignore_containers: &["proxy"],
+            checks: &[&[("proxy", 7, OOM)], &[("proxy", 8, OOM)]],
+            failed: &[0, 0],
+            ..strict
+        },
+        Row {
+            ignore_containers: &["proxy"],
+            checks: &[
+                &[("proxy", 7, OOM), ("worker", 0, None)],
+                &[("proxy", 7, OOM), ("worker", 1, ERROR)],
+            ],
+            failed: &[0, 1],
+            ..strict
+        },
+        // K21: ends by design, but only where the file says so, and only with code 0.
+        Row {
+            checks: &[&[("worker", 3, DONE)]],
+            failed: &[1],
+            ..strict
+        },
+        Row {
+            completed: CompletedContainers::Ignore,
+            checks: &[&[("worker", 3, DONE)], &[("worker", 9, DONE)]],
+            failed: &[0, 0],
+            ..strict
+        },
+        Row {
+            completed: CompletedContainers::Ignore,
+            checks: &[&[("worker", 3, DONE)], &[("worker", 4, OOM)]],
+            failed: &[0, 1],
+            ..strict
+        },
+        Row {
+            completed: CompletedContainers::Ignore,
+            checks: &[&[("worker", 1, QUIET_OOM)]],
+            failed: &[1],
+            ..strict
+        },
+        Row {
+            completed: CompletedContainers::Ignore,
+            checks: &[&[("worker", 1, None)]],
+            failed: &[1],
+            ..strict
+        },
+        // What was not held against it when it was seen is not held against it because another end came last.
+        Row {
+            completed: CompletedContainers::Ignore,
+            checks: &[&[("worker", 3, DONE)], &[("worker", 3, OOM)]],
+            failed: &[0, 0],
+            ..strict
+        },
+        // `max_restarts` of each pod, all its containers together; each one beyond is another failed check.
+        Row {
+            max_restarts: 2,
+            checks: &[
+                &[("worker", 2, ERROR)],
+                &[("worker", 2, ERROR), ("setup", 1, ERROR)],
+                &[("worker", 3, ERROR), ("setup", 1, ERROR)],
+            ],
+            failed: &[0, 1, 2],
+            ..strict
+        },
+        Row {
+            max_restarts: 2,
+            checks: &[&[("worker", 3, ERROR)]],
+            failed: &[1],
+            ..strict
+        },
+        Row {
+            max_restarts: 1,
+            completed: CompletedContainers::Ignore,
+            checks: &[
+                &[("worker", 9, DONE)],
+                &[("worker", 10, ERROR)],
+                &[("worker", 11, ERROR)],
+            ],
+            failed: &[0, 0, 1],
+            ..strict
+        },
+    ] {
+        let mut service = service();
+        service.max_restarts = row.max_restarts;
+        service.ignore_containers = row
+            .ignore_containers
+            .iter()
+            .map(|&name| name.to_owned())
+            .collect();
+        service.ignore_completed = row.completed;
+        service.max_step_duration = Duration::from_secs(600);
+        service.check_max_failures = std::num::NonZeroU32::MAX;
+        let mut seen = in_step(2, Stage::Checking, 2, 8);
+        let mut failed = Vec::new();
+        for told in row.checks {
+            seen.pods.last_mut().expect("has pods").containers = containers(told);
+            let report = CheckReport {
+                findings: vec![passed(0), passed(1)],
+            };
+            let next = written(&judge(
+                &service,
+                Desired::Managed(Turn::Taken),
+                &seen,
+                Duration::from_secs(10),
+                &report,
+            ))
+            .clone();
+            let Phase::Stepping { step, .. } = &next.phase else {
+                panic!("not stepping")
+            };
+            failed.push(step.checks.failed);
+            *state(&mut seen) = next;
+        }
+        assert_eq!(failed, row.failed, "{:?}", row.checks);
+    }
 }

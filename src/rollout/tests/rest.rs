@@ -187,7 +187,13 @@ fn the_accepted_pods_are_known_whatever_is_done_to_their_template() {
     state(&mut seen).accepted = None;
     let plan = decided(&seen, 0);
     assert!(
-        matches!(actions(&plan), [Action::CreateReplicaSet { .. }]),
+        matches!(
+            actions(&plan),
+            [Action::CreateReplicaSet {
+                replicas: Replicas(10),
+                ..
+            }]
+        ),
         "{:?}",
         plan.next
     );

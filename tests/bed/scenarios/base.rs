@@ -162,10 +162,20 @@ impl Base {
         prometheus: &str,
         more: &str,
     ) -> Self {
+        namespace.running(&worker).await;
+        Self::watched(namespace, worker, prometheus, more).await
+    }
+
+    /// Registers this worker, which runs already.
+    pub async fn watched(
+        namespace: Arc<Namespace>,
+        worker: Worker,
+        prometheus: &str,
+        more: &str,
+    ) -> Self {
         for tag in ["h1", "h2", "v1", "v2", "v3"] {
             namespace.set_metric(tag, "my_errors", 0.0);
         }
-        namespace.running(&worker).await;
         let setup = namespace.daemon_setup(&config(&namespace, prometheus, more));
         let daemon = namespace.daemon(&setup).await;
         daemon.log_contains("orders-worker: at rest").await;
@@ -220,8 +230,21 @@ pub struct Held {
 
 impl Held {
     pub async fn registered(scene: &Scene) -> Self {
-        let more = "inconclusive_timeout: 120s";
-        let (base, stub) = Base::stubbed(scene, Worker::default(), more).await;
+        Self::on(scene, Worker::default(), "").await
+    }
+
+    /// Registers this worker; `more` is added to the entry.
+    pub async fn on(scene: &Scene, worker: Worker, more: &str) -> Self {
+        let namespace = scene.namespace().await;
+        namespace.running(&worker).await;
+        Self::watched(namespace, worker, more).await
+    }
+
+    /// Registers this worker, which runs already.
+    pub async fn watched(namespace: Arc<Namespace>, worker: Worker, more: &str) -> Self {
+        let stub = namespace.prometheus_stub().await;
+        let more = format!("inconclusive_timeout: 120s\n{more}");
+        let base = Base::watched(namespace, worker, &stub.url(), &more).await;
         Self { base, stub }
     }
 

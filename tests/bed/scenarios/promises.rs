@@ -19,6 +19,7 @@ use crate::{
     namespace::{Namespace, observed, owned_by, uid},
     recorder::{Object, Pods},
     wait::{ensure, eventually},
+    worker::app_label,
 };
 
 /// Where the daemon keeps what it must remember.
@@ -108,7 +109,7 @@ async fn owns(
     let name = original.name_any();
     let alive: Vec<&str> = pods
         .iter()
-        .filter(|pod| pod.labels().get("app") == Some(&name))
+        .filter(|pod| pod.labels().get("app").map(String::as_str) == Some(app_label(&name)))
         .filter(|pod| pod.metadata.deletion_timestamp.is_none())
         .map(tag)
         .collect();
@@ -119,11 +120,13 @@ async fn owns(
     )?;
     let own = namespace.pods_of(original).await;
     let names: Vec<String> = own.iter().map(kube::ResourceExt::name_any).collect();
-    // `X-HASH-RANDOM`: no clone's name is in them.
-    let dashes = name.matches('-').count() + 2;
-    let named_after_it = names
-        .iter()
-        .all(|pod| pod.starts_with(&format!("{name}-")) && pod.matches('-').count() == dashes);
+    // `X-HASH-RANDOM`: no clone's name is in them. Kubernetes cuts a pod's name before the random part.
+    let set = sets.first().map(kube::ResourceExt::name_any);
+    let prefix = format!("{}-", set.unwrap_or_default());
+    let prefix = prefix.get(..58).unwrap_or(&prefix);
+    let of_set = !prefix.starts_with(&format!("{name}-primary-"))
+        && !prefix.starts_with(&format!("{name}-canary-"));
+    let named_after_it = of_set && names.iter().all(|pod| pod.starts_with(prefix));
     ensure(own.len() == replicas && named_after_it, || {
         format!("its own pods are {names:?}")
     })?;
