@@ -3,11 +3,14 @@
 pub mod base;
 mod between;
 mod break_glass;
+mod bypass;
+mod changes;
 mod events;
 mod failed;
 mod handover;
 mod installed;
 mod killed;
+mod leaving;
 mod metrics;
 mod promises;
 mod promoted;
@@ -16,17 +19,21 @@ mod registered;
 mod small;
 mod two;
 mod unpaused;
+mod works;
 
 use crate::scene::Trials;
 
 /// Adds all scenarios.
 pub fn register(trials: &mut Trials) {
     break_glass::register(trials);
+    bypass::register(trials);
+    changes::register(trials);
     events::register(trials);
     failed::register(trials);
     handover::register(trials);
     installed::register(trials);
     killed::register(trials);
+    leaving::register(trials);
     metrics::register(trials);
     promoted::register(trials);
     quiet::register(trials);
@@ -34,4 +41,5 @@ pub fn register(trials: &mut Trials) {
     small::register(trials);
     two::register(trials);
     unpaused::register(trials);
+    works::register(trials);
 }
