@@ -10,7 +10,8 @@ use tokio::time::Instant;
 use super::{
     base::{Base, Held, Since, Watch, config, entry},
     promises::{
-        at_rest, never_more_of, no_other_pods, quiet, started, stash, step, stopped, untouched,
+        at_rest, never_beyond_the_step, never_more_of, no_other_pods, quiet, started, stash, step,
+        stopped, untouched,
     },
 };
 use crate::{
@@ -36,13 +37,21 @@ const A_WHILE: Duration = Duration::from_secs(3);
 pub fn register(trials: &mut Trials) {
     for watch in Watch::BOTH {
         let text = watch.text();
-        trials.add(
-            format!("works: the primary is deleted at (4,6){text} (K09)"),
+        trials.add_with_lags(
+            &format!("works: the primary is deleted at (4,6){text} (K09)"),
             async move |scene| primary_deleted(&scene, watch).await,
         );
         trials.add(
             format!("works: the primary is deleted at (4,6) and leaves its pods{text} (K09)"),
             async move |scene| primary_orphaned(&scene, watch).await,
+        );
+        trials.add(
+            format!("works: both clones are deleted at (4,6){text}"),
+            async move |scene| clones_deleted(&scene, watch).await,
+        );
+        trials.add(
+            format!("works: both clones and the state object are deleted at (4,6){text} (K09)"),
+            async move |scene| all_deleted(&scene, watch).await,
         );
         trials.add(
             format!("works: the ReplicaSet is deleted at rest with a failed version on the Deployment{text} (K09)"),
@@ -69,8 +78,8 @@ pub fn register(trials: &mut Trials) {
             async move |scene| orphaned_with_news(&scene, watch).await,
         );
         for (version, end) in [("v2", "goes on"), ("v1", "is cancelled")] {
-            trials.add(
-                format!("works: the Deployment is deleted with orphans at (4,6) and applied again: the rollout {end}{text} (K44)"),
+            trials.add_with_lags(
+                &format!("works: the Deployment is deleted with orphans at (4,6) and applied again: the rollout {end}{text} (K44)"),
                 async move |scene| orphaned_while_open(&scene, watch, version).await,
             );
         }
@@ -102,8 +111,10 @@ pub fn register(trials: &mut Trials) {
             format!("works: both clones are scaled by hand at (4,6){text} (K37)"),
             async move |scene| clones_scaled(&scene, watch).await,
         );
-        trials.add(
-            format!("works: the manifest says paused: false at rest, with a new image{text} (K40)"),
+        trials.add_with_lags(
+            &format!(
+                "works: the manifest says paused: false at rest, with a new image{text} (K40)"
+            ),
             async move |scene| unpaused_by_manifest(&scene, watch).await,
         );
     }
@@ -123,6 +134,10 @@ pub fn register(trials: &mut Trials) {
         async |scene| fight(&scene).await,
     );
     for name in [CANARY, PRIMARY] {
+        trials.add(
+            format!("works: a Deployment {name} of somebody else's comes when the service is at rest (K43)"),
+            async move |scene| foreign_later(&scene, name).await,
+        );
         trials.add(
             format!("works: a Deployment {name} is somebody else's (K43)"),
             async move |scene| foreign(scene, Foreign::Deployment(name)).await,
@@ -223,6 +238,43 @@ async fn primary_orphaned(scene: &Scene, watch: Watch) {
         .await;
     never_more_of(&held.base.namespace, at.at, "v2", 4).await;
     promoted(&held, at.at).await;
+}
+
+/// Nothing runs any more: the accepted version comes back first, and the rollout starts again.
+async fn clones_deleted(scene: &Scene, watch: Watch) {
+    let (held, _, at) = Held::at(scene, 4, 6).await;
+    let held = held
+        .meanwhile(watch, async |namespace, _| {
+            delete(&namespace, "deployment", PRIMARY).await;
+            delete(&namespace, "deployment", CANARY).await;
+        })
+        .await;
+    promoted(&held, at.at).await;
+    // Never from the template of X, before its steps.
+    never_beyond_the_step(&held.base.namespace, X, at.at).await;
+}
+
+/// Which version was accepted is not known any more: nothing is written, and a person decides.
+async fn all_deleted(scene: &Scene, watch: Watch) {
+    let (held, _, at) = Held::at(scene, 4, 6).await;
+    let held = held
+        .meanwhile(watch, async |namespace, _| {
+            delete(&namespace, "podtemplate", STATE).await;
+            delete(&namespace, "deployment", PRIMARY).await;
+            delete(&namespace, "deployment", CANARY).await;
+        })
+        .await;
+    let (base, namespace) = (&held.base, &held.base.namespace);
+    base.daemon.log_contains_since(at.at, NEEDS_HELP).await;
+    quiet(namespace, A_WHILE).await;
+    never_more_of(namespace, at.at, "v2", 4).await;
+    namespace
+        .kubectl_ok(&["rollout", "resume", "deployment/orders-worker"], None)
+        .await;
+    base.daemon
+        .log_contains_since(at.at, "orders-worker: registered: 10 replicas")
+        .await;
+    at_rest(namespace, X, "v2", 10).await;
 }
 
 async fn accepted_set_deleted(scene: &Scene, watch: Watch) {
@@ -804,4 +856,40 @@ async fn foreign(scene: Arc<Scene>, what: Foreign) {
         .log_contains("orders-worker: registered: 10 replicas")
         .await;
     at_rest(&namespace, X, "v1", 10).await;
+}
+
+/// The name is taken when a rollout needs it: the accepted version runs on natively, and nothing is rolled out.
+async fn foreign_later(scene: &Scene, name: &str) {
+    let base = Base::registered(scene, "").await;
+    let namespace = &base.namespace;
+    let since = Since::now(namespace, &base.daemon).await;
+    namespace.apply(&Worker::named(name).replicas(1)).await;
+    namespace.complete(name).await;
+    let taken = format!("orders-worker: blocked: Deployment {name} exists and is not Volery's");
+    let blocked = since.log(&base.daemon, &taken).await;
+    let before = get(namespace, "deployment", name).await;
+    namespace
+        .apply(&base.worker.clone().tag("v2").replicas(12))
+        .await;
+    eventually("two more of the accepted version", async || {
+        let x = namespace.deployment(X).await;
+        let available = x.status.and_then(|status| status.available_replicas);
+        ensure(available == Some(12), || format!("{available:?}"))
+    })
+    .await;
+    quiet(namespace, A_WHILE).await;
+    never_more_of(namespace, since.at, "v2", 0).await;
+    let after = get(namespace, "deployment", name).await;
+    assert_eq!(
+        after["metadata"]["resourceVersion"],
+        before["metadata"]["resourceVersion"]
+    );
+    delete(namespace, "deployment", name).await;
+    blocked
+        .log(
+            &base.daemon,
+            "at rest: 12 replicas of registry.example/orders-worker:v2",
+        )
+        .await;
+    at_rest(namespace, X, "v2", 12).await;
 }
