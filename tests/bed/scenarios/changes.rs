@@ -397,7 +397,7 @@ async fn while_rolled_back(scene: Arc<Scene>) {
         namespace.set_metric("v2", "my_errors", 1.0);
         let hold = Hold::after_first(namespace, |write| {
             write.starts_with("PATCH deployments/orders-worker-canary ")
-                && write.contains("\"value\":0")
+                && write.ends_with("\"value\":0}]")
         });
         namespace.apply(&base.worker.clone().tag("v2")).await;
         tokio::time::timeout(Duration::from_secs(60), hold.reached())
