@@ -9,8 +9,8 @@ use super::{
     base::{Base, Held, Since},
     between::Hold,
     promises::{
-        at_rest, envelope, never_more_of, never_more_than, no_other_pods, quiet, started, stash,
-        stopped, untouched,
+        at_rest, deeds, envelope, never_more_of, never_more_than, no_other_pods, quiet, started,
+        stash, stopped, untouched,
     },
     promoted::STEPS,
 };
@@ -101,7 +101,7 @@ async fn at_rest_nothing(scene: Arc<Scene>) {
     let base = Base::registered(&scene, "").await;
     let namespace = &base.namespace;
     let since = base.now().await;
-    let before = namespace.daemon_writes().await.len();
+    let before = deeds(namespace).await.len();
     for (order, answer) in [
         ("abort", NOTHING),
         ("resume", NOTHING),
@@ -118,7 +118,7 @@ async fn at_rest_nothing(scene: Arc<Scene>) {
             base.order(order, answer).await;
         }
     }
-    let writes = namespace.daemon_writes().await.split_off(before);
+    let writes = deeds(namespace).await.split_off(before);
     let to: BTreeSet<String> = writes.iter().map(|write| write.resource()).collect();
     assert_eq!(
         to,

@@ -8,8 +8,8 @@ use super::{
     base::{Base, Held, Since},
     between::Hold,
     promises::{
-        at_rest, envelope, never_beyond_the_step, never_more_of, never_more_than, no_other_pods,
-        quiet, started, step, stopped,
+        at_rest, deeds, envelope, never_beyond_the_step, never_more_of, never_more_than,
+        no_other_pods, quiet, started, step, stopped,
     },
     promoted::STEPS,
 };
@@ -415,13 +415,13 @@ async fn strategy(scene: Arc<Scene>) {
     let held = Held::registered(&scene).await;
     let (base, namespace) = (&held.base, &held.base.namespace);
     let spec = |surge: u32| json!({"strategy": {"rollingUpdate": {"maxSurge": surge, "maxUnavailable": 1}}, "minReadySeconds": 1, "revisionHistoryLimit": 5});
-    let writes = namespace.daemon_writes().await.len();
+    let writes = deeds(namespace).await.len();
     let since = Since::now(namespace, &base.daemon).await;
     namespace.apply(&base.worker.clone().spec(spec(2))).await;
     namespace.observed(X).await;
     quiet(namespace, Duration::from_secs(2)).await;
     assert_eq!(
-        namespace.daemon_writes().await.len(),
+        deeds(namespace).await.len(),
         writes,
         "at rest it is Kubernetes' business"
     );

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{
     base::{Base, Held},
     between::{Hold, SHORT, at_every_write},
-    promises::{at_rest, history_of, never_more_of, no_other_pods, started, untouched},
+    promises::{at_rest, deeds, history_of, never_more_of, no_other_pods, started, untouched},
 };
 use crate::{
     namespace::{Namespace, owned_by, uid},
@@ -244,14 +244,14 @@ async fn registered_again(scene: Arc<Scene>) {
         daemon,
         ..
     } = base;
-    let writes = namespace.daemon_writes().await.len();
+    let writes = deeds(&namespace).await.len();
     namespace
         .apply(&Worker::default().label("team", "orders"))
         .await;
     namespace.complete(X).await;
     tokio::time::sleep(std::time::Duration::from_secs(3)).await;
     assert_eq!(
-        namespace.daemon_writes().await.len(),
+        deeds(&namespace).await.len(),
         writes,
         "it is nobody's business any more"
     );

@@ -10,8 +10,8 @@ use tokio::time::Instant;
 use super::{
     base::{Base, Held, Since, Watch, config, entry},
     promises::{
-        at_rest, never_beyond_the_step, never_more_of, no_other_pods, quiet, started, stash, step,
-        stopped, untouched,
+        at_rest, deeds, never_beyond_the_step, never_more_of, no_other_pods, quiet, started, stash,
+        step, stopped, untouched,
     },
 };
 use crate::{
@@ -298,7 +298,7 @@ async fn nothing_left(scene: &Scene, watch: Watch) {
     let base = Base::rejected(scene).await;
     let since = base.now().await;
     let set = set_name(&base.namespace, X, "v1").await;
-    let writes = base.namespace.daemon_writes().await.len();
+    let writes = deeds(&base.namespace).await.len();
     let base = base
         .meanwhile(watch, async |namespace, _| {
             delete(&namespace, "podtemplate", STATE).await;
@@ -312,11 +312,7 @@ async fn nothing_left(scene: &Scene, watch: Watch) {
         ensure(pods.is_empty(), || format!("{} pods run", pods.len()))
     })
     .await;
-    assert_eq!(
-        namespace.daemon_writes().await.len(),
-        writes,
-        "nothing is written"
-    );
+    assert_eq!(deeds(namespace).await.len(), writes, "nothing is written");
     started(namespace, since, &[]).await;
 
     // What the line asks for.
@@ -688,7 +684,7 @@ async fn at_rest_natively(scene: Arc<Scene>) {
     let base = Base::registered(&scene, "").await;
     let namespace = &base.namespace;
     let since = base.now().await;
-    let writes = namespace.daemon_writes().await.len();
+    let writes = deeds(namespace).await.len();
     let pods = namespace.pods_of(&namespace.deployment(X).await).await;
     for pod in pods.iter().take(2) {
         delete(namespace, "pod", &pod.name_any()).await;
@@ -707,7 +703,7 @@ async fn at_rest_natively(scene: Arc<Scene>) {
         at_rest(namespace, X, "v1", 10).await;
     }
     assert_eq!(
-        namespace.daemon_writes().await.len(),
+        deeds(namespace).await.len(),
         writes,
         "none of Volery's business"
     );
@@ -843,7 +839,7 @@ async fn foreign(scene: Arc<Scene>, what: Foreign) {
         Some(true),
         "the Deployment of the refused entry is not touched"
     );
-    let writes = namespace.daemon_writes().await;
+    let writes = deeds(&namespace).await;
     assert!(
         writes
             .iter()
