@@ -161,7 +161,11 @@ fn take_up(original: &Deployment, observation: &Observation) -> Option<Plan> {
         return None;
     }
     let fits = |clone: &&Deployment| clone.rest.selector == original.rest.selector;
-    if observation.state.is_none() || !clones.iter().all(fits) {
+    let state_fits = observation
+        .state
+        .as_ref()
+        .is_some_and(|object| original.rest.selects(&object.accepted));
+    if !state_fits || !clones.iter().all(fits) {
         let name = clones.first().map(|clone| clone.name.clone());
         return Some(Plan::wait(Status::Blocked(Blocked::Orphaned {
             name: name.unwrap_or_else(|| state_name(&original.name)),

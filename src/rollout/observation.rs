@@ -183,6 +183,46 @@ impl DeploymentRest {
         Replicas(resolve(amount, replicas.0, Round::Up))
     }
 
+    /// Whether pods of this template could be the Deployment's: a ReplicaSet whose template is not selected is refused by
+    /// the API server.
+    pub fn selects(&self, template: &Template) -> bool {
+        let value_of = |key: &str| {
+            let mut labels = template.labels();
+            labels.find_map(|(label, value)| (label == key).then_some(value))
+        };
+        let labels = self
+            .selector
+            .get("matchLabels")
+            .and_then(Value::as_object)
+            .into_iter()
+            .flatten()
+            .all(|(key, value)| value_of(key) == value.as_str());
+        let expression = |expression: &Value| {
+            let text = |field: &str| expression.get(field).and_then(Value::as_str);
+            let value = value_of(text("key").unwrap_or_default());
+            let named = expression
+                .get("values")
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten()
+                .any(|named| value.is_some() && named.as_str() == value);
+            match text("operator") {
+                Some("In") => named,
+                Some("NotIn") => !named,
+                Some("Exists") => value.is_some(),
+                Some("DoesNotExist") => value.is_none(),
+                _ => false,
+            }
+        };
+        let mut expressions = self
+            .selector
+            .get("matchExpressions")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten();
+        labels && expressions.all(expression)
+    }
+
     /// Whether all pods of a version end before the first of the next starts.
     pub fn recreates(&self) -> bool {
         self.strategy.pointer("/type").and_then(Value::as_str) == Some("Recreate")

@@ -93,7 +93,7 @@ fn deeds(world: &World) -> (Vec<String>, Duration) {
 #[test]
 fn who_cannot_tell_does_the_same_in_the_same_time() {
     for name in ["promoted", "fails at the second step"] {
-        let found: Arc<Mutex<Vec<(Vec<String>, Duration)>>> = Arc::default();
+        let found = Arc::new(Mutex::new(Vec::<(Vec<String>, Duration)>::new()));
         for fault in [None, Some(Fault::Hang), Some(Fault::Break)] {
             in_virtual_time(|| async {
                 let story = Story::by_name(name);

@@ -66,10 +66,43 @@ fn orphans_of_another_selector_or_without_a_state_are_left_alone() {
     x(&mut other).rest.selector = json!({"matchLabels": {"app": "other"}});
     let mut lost = made_again();
     lost.state = None;
-    for seen in [other, lost] {
+    let mut other_at_rest = at_rest(V1, 10);
+    other_at_rest.state.as_mut().expect("is there").owner = None;
+    x(&mut other_at_rest).rest.selector =
+        json!({"matchLabels": {"app": "orders", "generation": "second"}});
+    for seen in [other, lost, other_at_rest] {
         let plan = decided(&seen, 0);
         assert_eq!(plan.next, Next::Wait(None));
         assert!(matches!(plan.status, Status::Blocked(_)), "{}", plan.status);
+    }
+}
+
+#[test]
+fn a_deployment_selects_what_the_api_server_says_it_selects() {
+    let labels = json!({"metadata": {"labels": {"app": "orders", "tier": "queue"}}});
+    let template = Template::new(labels);
+    let expression = |key: &str, operator: &str, values: &[&str]| json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]});
+    for (selector, expected) in [
+        (json!({"matchLabels": {"app": "orders"}}), true),
+        (json!({"matchLabels": {"app": "billing"}}), false),
+        (
+            json!({"matchLabels": {"app": "orders", "other": "x"}}),
+            false,
+        ),
+        (expression("tier", "In", &["batch", "queue"]), true),
+        (expression("tier", "In", &["batch"]), false),
+        (expression("other", "In", &["x"]), false),
+        (expression("tier", "NotIn", &["batch"]), true),
+        (expression("tier", "NotIn", &["queue"]), false),
+        (expression("other", "NotIn", &["x"]), true),
+        (expression("tier", "Exists", &[]), true),
+        (expression("other", "Exists", &[]), false),
+        (expression("other", "DoesNotExist", &[]), true),
+        (expression("tier", "DoesNotExist", &[]), false),
+    ] {
+        let mut seen = at_rest(V1, 10);
+        x(&mut seen).rest.selector = selector.clone();
+        assert_eq!(x(&mut seen).rest.selects(&template), expected, "{selector}");
     }
 }
 

@@ -64,6 +64,26 @@ impl Since {
     }
 }
 
+/// Whether a daemon runs while people work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Watch {
+    Kept,
+    /// Killed before, started again afterwards.
+    Down,
+}
+
+impl Watch {
+    pub const BOTH: [Self; 2] = [Self::Kept, Self::Down];
+
+    /// What a trial's name says of it.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Kept => "",
+            Self::Down => ", while no daemon runs",
+        }
+    }
+}
+
 /// A registered worker, at rest.
 pub struct Base {
     pub namespace: Arc<Namespace>,
@@ -207,6 +227,52 @@ impl Base {
         }
     }
 
+    /// Lets people work. Whatever they do must be done when `work` ends.
+    pub async fn meanwhile<F: Future<Output = ()>>(
+        self,
+        watch: Watch,
+        work: impl FnOnce(Arc<Namespace>, Worker) -> F,
+    ) -> Self {
+        let Self {
+            namespace,
+            worker,
+            setup,
+            mut daemon,
+        } = self;
+        let work = work(Arc::clone(&namespace), worker.clone());
+        match watch {
+            Watch::Kept => work.await,
+            Watch::Down => {
+                daemon.kill().await;
+                work.await;
+                daemon = namespace.daemon(&setup).await;
+            }
+        }
+        Self {
+            namespace,
+            worker,
+            setup,
+            daemon,
+        }
+    }
+
+    /// The text of an order, by annotation, as a person gives it who has only kubectl.
+    pub async fn annotate(&self, order: &str) {
+        let object = format!("{NAME}-volery");
+        let command = format!("volery.dev/command={order}");
+        let words = ["annotate", "podtemplate", &object, &command];
+        self.namespace.kubectl_ok(&words, None).await;
+    }
+
+    /// [`Self::annotate`], and waits until the log answers with this.
+    pub async fn order(&self, order: &str, answer: &str) -> Since {
+        let since = Since::now(&self.namespace, &self.daemon).await;
+        self.annotate(order).await;
+        since
+            .log(&self.daemon, &format!("{NAME}: {order} {answer}"))
+            .await
+    }
+
     /// Now, for questions to the recorder.
     pub async fn now(&self) -> Instant {
         self.namespace.now().await
@@ -225,7 +291,7 @@ pub async fn undo(namespace: &Namespace) {
 /// A registered worker whose rollouts can be held at a step: checks that get no answer neither advance nor fail it (promise 4).
 pub struct Held {
     pub base: Base,
-    stub: Stub,
+    pub stub: Stub,
 }
 
 impl Held {
@@ -245,6 +311,17 @@ impl Held {
         let stub = namespace.prometheus_stub().await;
         let more = format!("inconclusive_timeout: 120s\n{more}");
         let base = Base::watched(namespace, worker, &stub.url(), &more).await;
+        Self { base, stub }
+    }
+
+    /// [`Base::meanwhile`].
+    pub async fn meanwhile<F: Future<Output = ()>>(
+        self,
+        watch: Watch,
+        work: impl FnOnce(Arc<Namespace>, Worker) -> F,
+    ) -> Self {
+        let Self { base, stub } = self;
+        let base = base.meanwhile(watch, work).await;
         Self { base, stub }
     }
 

@@ -3,6 +3,8 @@
 
 use std::{sync::Arc, time::Duration};
 
+use serde_json::json;
+
 use super::{
     base::Base,
     between::{End, Hold, SHORT, at_every_write},
@@ -23,6 +25,9 @@ const NAME: &str = "orders-worker";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Disturbance {
     ANewerVersion,
+    TwoNewerVersions,
+    ANewerVersionOfMore,
+    AnotherStrategy,
     BackToTheAccepted,
     ScaleUp,
     ScaleDown,
@@ -35,8 +40,11 @@ enum Disturbance {
 }
 
 impl Disturbance {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 13] = [
         Self::ANewerVersion,
+        Self::TwoNewerVersions,
+        Self::ANewerVersionOfMore,
+        Self::AnotherStrategy,
         Self::BackToTheAccepted,
         Self::ScaleUp,
         Self::ScaleDown,
@@ -51,6 +59,9 @@ impl Disturbance {
     const fn text(self) -> &'static str {
         match self {
             Self::ANewerVersion => "apply of a newer version",
+            Self::TwoNewerVersions => "apply of two newer versions",
+            Self::ANewerVersionOfMore => "apply of a newer version and another number",
+            Self::AnotherStrategy => "apply of another strategy",
             Self::BackToTheAccepted => "apply of the accepted version",
             Self::ScaleUp => "kubectl scale up",
             Self::ScaleDown => "kubectl scale down",
@@ -144,6 +155,22 @@ async fn disturb(base: &Base, disturbance: Disturbance, accepted: &str) {
     };
     match disturbance {
         Disturbance::ANewerVersion => namespace.apply(&base.worker.clone().tag("v3")).await,
+        Disturbance::TwoNewerVersions => {
+            namespace.apply(&base.worker.clone().tag("v4")).await;
+            namespace.apply(&base.worker.clone().tag("v3")).await;
+        }
+        Disturbance::ANewerVersionOfMore => {
+            namespace
+                .apply(&base.worker.clone().tag("v3").replicas(6))
+                .await;
+        }
+        Disturbance::AnotherStrategy => {
+            let spec =
+                json!({"strategy": {"rollingUpdate": {"maxSurge": 3}}, "minReadySeconds": 1});
+            namespace
+                .apply(&base.worker.clone().tag("v2").spec(spec))
+                .await;
+        }
         Disturbance::BackToTheAccepted => namespace.apply(&base.worker).await,
         Disturbance::ScaleUp => namespace.scale(NAME, 6).await,
         Disturbance::ScaleDown => namespace.scale(NAME, 2).await,
@@ -181,7 +208,13 @@ async fn converges(base: &Base, before: tokio::time::Instant, disturbance: Distu
         at_rest(namespace, NAME, version, replicas).await;
     };
     match disturbance {
-        Disturbance::ANewerVersion => ended("v3", 4).await,
+        Disturbance::ANewerVersion | Disturbance::TwoNewerVersions => ended("v3", 4).await,
+        Disturbance::ANewerVersionOfMore => {
+            ended("v3", 6).await;
+            // Six, and the step of half of them.
+            most = 9;
+        }
+        Disturbance::AnotherStrategy => ended("v2", 4).await,
         Disturbance::BackToTheAccepted => ended("v1", 4).await,
         Disturbance::ScaleUp => {
             ended("v2", 6).await;

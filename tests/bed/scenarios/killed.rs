@@ -43,7 +43,7 @@ pub fn register(trials: &mut Trials) {
         killed_after(
             scene,
             "PATCH deployments/orders-worker-canary ",
-            "\"value\":0",
+            "\"value\":0}]",
             End::RolledBack,
         )
         .await;

@@ -3,6 +3,8 @@
 pub mod base;
 mod between;
 mod break_glass;
+mod bypass;
+mod changes;
 mod envelope;
 mod events;
 mod failed;
@@ -10,6 +12,7 @@ mod frozen;
 mod handover;
 mod installed;
 mod killed;
+mod leaving;
 mod metrics;
 mod neighbours;
 mod orders;
@@ -21,12 +24,15 @@ mod shapes;
 mod small;
 mod two;
 mod unpaused;
+mod works;
 
 use crate::scene::Trials;
 
 /// Adds all scenarios.
 pub fn register(trials: &mut Trials) {
     break_glass::register(trials);
+    bypass::register(trials);
+    changes::register(trials);
     events::register(trials);
     envelope::register(trials);
     failed::register(trials);
@@ -34,6 +40,7 @@ pub fn register(trials: &mut Trials) {
     handover::register(trials);
     installed::register(trials);
     killed::register(trials);
+    leaving::register(trials);
     metrics::register(trials);
     orders::register(trials);
     neighbours::register(trials);
@@ -44,4 +51,5 @@ pub fn register(trials: &mut Trials) {
     small::register(trials);
     two::register(trials);
     unpaused::register(trials);
+    works::register(trials);
 }

@@ -15,6 +15,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::{
+    audit,
     kubelet::tag,
     namespace::{Namespace, observed, owned_by, uid},
     recorder::{Object, Pods},
@@ -343,6 +344,13 @@ pub async fn all_told(namespace: &Namespace) {
         ensure(words().await == before, || "it goes on".to_owned())
     })
     .await;
+}
+
+/// The daemon's writes so far that do more than tell.
+pub async fn deeds(namespace: &Namespace) -> Vec<audit::Request> {
+    let mut writes = namespace.daemon_writes().await;
+    writes.retain(|write| !write.only_tells());
+    writes
 }
 
 /// Nothing is started, stopped or written by the daemon while `span` lasts.
