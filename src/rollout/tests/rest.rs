@@ -190,7 +190,7 @@ fn the_accepted_pods_are_known_whatever_is_done_to_their_template() {
         matches!(
             actions(&plan),
             [Action::CreateReplicaSet {
-                replicas: Replicas(10),
+                replicas: Replicas::ZERO,
                 ..
             }]
         ),
