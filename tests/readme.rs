@@ -9,7 +9,8 @@ use std::process::Command;
 
 use volery::config::Loaded;
 use volery::daemon;
-use volery::rollout::plan::{Blocked, Status, Unsettled};
+use volery::rollout::plan::{Blocked, Images, Status, Unsettled};
+use volery::rollout::{Turn, Urgency};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -296,6 +297,22 @@ fn said() -> Vec<String> {
         &Status::Blocked(Blocked::ReleaseNeedsDecision {
             deployment: "orders-consumer".to_owned(),
         })
+        .to_string(),
+    ));
+    let x = || "orders-consumer".to_owned();
+    said.push(shape(
+        &Status::Held {
+            at: None,
+            deployment: x(),
+        }
+        .to_string(),
+    ));
+    said.push(shape(
+        &Status::Queued {
+            images: Images(vec!["orders:v2".to_owned()]),
+            turn: Turn::Waits { ahead: 1, open: 20 },
+            urgency: Urgency::Ordinary,
+        }
         .to_string(),
     ));
     assert!(said.len() > 100);
