@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use kube::api::{Api, DynamicObject, ListParams};
 use serde_json::Value;
 
+use super::condition::CONDITION;
 use super::error::Request;
 use super::live::selector_text;
 use super::order::OrderBook;
@@ -15,9 +16,6 @@ use crate::rollout::Observation;
 use crate::rollout::action::{CloneRole, state_name};
 use crate::rollout::command::Answer;
 use crate::rollout::observation::{Deployment, Freshness, Uid, WallTime};
-
-/// The condition of X by which the daemon says how the service stands.
-const CONDITION: &str = "volery.dev/Rollout";
 
 /// Where services are looked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
