@@ -285,9 +285,14 @@ impl<'a> Stand<'a> {
 
     /// On hold: only R is followed.
     fn stand_still(&self) -> Plan {
-        let canary = match self.canary.replicas {
-            Replicas::ZERO => self.step.canary,
-            replicas => self.step.canary.min(replicas),
+        // Where R was 0 the step's number comes back with R; a canary that was still waiting for room waits on.
+        let canary = match self.step.stage {
+            Stage::Sleeping => self.step.canary,
+            Stage::Raising { .. }
+            | Stage::MakingRoom
+            | Stage::Settling
+            | Stage::WarmingUp { .. }
+            | Stage::Checking => self.step.canary.min(self.canary.replicas),
         };
         let status = Status::Held {
             at: Some((self.at(), self.standing(canary))),

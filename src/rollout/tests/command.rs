@@ -533,3 +533,19 @@ fn without_a_turn_nothing_opens_and_what_is_open_goes_on() {
     let plan = decide(&service(), waits, &open, Duration::ZERO);
     assert!(matches!(plan.next, Next::Act(_)));
 }
+
+#[test]
+fn a_hold_before_the_first_canary_pod_starts_none() {
+    let mut seen = in_step(2, raising(), 0, 8);
+    obey(&mut seen, "hold");
+    assert_eq!(scales(&decided(&seen, 0)), ["primary 10"]);
+    let mut asleep = in_step(2, Stage::Sleeping, 0, 0);
+    obey(&mut asleep, "hold");
+    asleep.pods.clear();
+    let plan = decided(&asleep, 0);
+    assert_eq!(
+        scales(&plan),
+        ["canary 2", "primary 8"],
+        "R is back: {plan:?}"
+    );
+}
