@@ -202,9 +202,19 @@ fn what_is_not_in_order_says_why() {
             );
             patched.unwrap();
         };
+        // Long enough for the daemon to say so too.
+        let noticed = Duration::from_secs(5);
         state(Some("{\"version\": 77}"));
-        page.push(Report::of(&sight(&world, X, Depth::Surface).await).to_string());
+        sleep(noticed).await;
+        let report = Report::of(&sight(&world, X, Depth::Surface).await);
+        let says = report.message.clone().unwrap_or_default();
+        assert!(
+            says.starts_with("blocked: the state object cannot be read"),
+            "{says}"
+        );
+        page.push(report.to_string());
         world.delete(Kind::PodTemplate, "orders-volery");
+        sleep(noticed).await;
         page.push(Report::of(&sight(&world, X, Depth::Surface).await).to_string());
         insta::assert_snapshot!(page.join("\n\n"));
     });
