@@ -378,7 +378,7 @@ async fn not_waved_through(scene: Arc<Scene>) {
         .await
         .log(
             &base.daemon,
-            "orders-worker: rejected: registry.example/orders-worker:v3 failed",
+            "orders-worker: rejected: registry.example/orders-worker:v3 (",
         )
         .await;
     at_rest(namespace, X, "v1", 10).await;

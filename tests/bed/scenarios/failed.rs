@@ -119,7 +119,7 @@ async fn broken(scene: &Scene, more: &str, how: impl FnOnce(Worker) -> Worker) -
     never_more_than(&base.namespace, before, 12).await;
     never_more_of(&base.namespace, before, "v2", 2).await;
     base.daemon
-        .log_contains("rejected: registry.example/orders-worker:v2 failed")
+        .log_contains("rejected: registry.example/orders-worker:v2 (")
         .await;
     quiet(&base.namespace, A_WHILE).await;
     base

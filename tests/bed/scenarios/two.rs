@@ -125,7 +125,7 @@ async fn ended(bad: &Namespace, good: &Namespace, daemon: &Daemon, since: Since)
     since
         .log(
             daemon,
-            "orders-worker: rejected: registry.example/orders-worker:v2 failed",
+            "orders-worker: rejected: registry.example/orders-worker:v2 (",
         )
         .await;
     since
