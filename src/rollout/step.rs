@@ -13,7 +13,7 @@ use super::plan::{Event, Next, Plan, Position, Status};
 use super::replicas::{Balance, Counting, Counts, Envelope, Ladder, Side, Sides, balance};
 use super::state::{Cause, Checks, Elapsed, Failure, Motion, Outcome, Phase, Stage, Step};
 use super::template::TemplateHash;
-use crate::config::{OnFailure, display_duration};
+use crate::config::{Bound, OnFailure, display_duration};
 
 /// Whether a step is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -547,6 +547,12 @@ impl<'a> Stand<'a> {
         if let Some(failure) = &self.set.failure {
             return format!("; ReplicaSet {}: {failure}", self.set.name);
         }
+        // Where each node takes one, no pod can come before another goes (case K39).
+        let hint = if self.pass.service.max_surge == Some(Bound::Zero) {
+            ""
+        } else {
+            "; max_surge: 0 lets pods of the running version go first"
+        };
         let reason = |pod: &Pod| {
             let container = pod.containers.iter().find_map(|container| {
                 let waiting = container
@@ -562,10 +568,12 @@ impl<'a> Stand<'a> {
                     (waiting, ended) => waiting.or(ended),
                 }
             });
-            let scheduler = pod
-                .unschedulable
-                .as_ref()
-                .map(|message| format!("cannot be scheduled: {message}"));
+            let scheduler = pod.unschedulable.as_ref().map(|message| {
+                format!(
+                    "cannot be scheduled: {}{hint}",
+                    message.trim_end_matches('.')
+                )
+            });
             container.or(scheduler)
         };
         let waiting: Vec<&Pod> = self

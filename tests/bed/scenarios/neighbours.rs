@@ -19,8 +19,8 @@ use tokio::time::sleep;
 use super::{
     base::{Base, Held, Since},
     promises::{
-        at_rest, envelope, never_beyond_the_step, no_other_pods, quiet, started, stash, step,
-        stopped, untouched,
+        all_told, at_rest, envelope, never_beyond_the_step, no_other_pods, quiet, started, stash,
+        step, stopped, untouched,
     },
 };
 use crate::{
@@ -48,14 +48,14 @@ pub fn register(trials: &mut Trials) {
             let namespace = &base.namespace;
             at_rest(namespace, X, "v1", 10).await;
             let since = Since::now(namespace, &base.daemon).await;
-            let writes = namespace.daemon_writes().await.len();
+            let writes = acts(namespace).await.len();
             for replicas in [4, 0, 1, 12] {
                 scale_subresource(namespace, replicas).await;
                 at_rest(namespace, X, "v1", replicas).await;
             }
             started(namespace, since.at, &[("v1", 12)]).await;
             stopped(namespace, since.at, &[("v1", 10)]).await;
-            let more = namespace.daemon_writes().await.split_off(writes);
+            let more = acts(namespace).await.split_off(writes);
             assert!(more.is_empty(), "written at rest: {}", told(&more));
             assert_eq!(since.lines(&base.daemon), Vec::<String>::new());
         },
@@ -114,6 +114,13 @@ async fn scale_subresource(namespace: &Namespace, replicas: i32) {
     namespace.kubectl_ok(&args, None).await;
 }
 
+/// What the daemon has done, beside telling of it.
+async fn acts(namespace: &Namespace) -> Vec<audit::Request> {
+    let mut writes = namespace.daemon_writes().await;
+    writes.retain(|write| !write.only_tells());
+    writes
+}
+
 fn told(requests: &[audit::Request]) -> String {
     let lines: Vec<_> = requests
         .iter()
@@ -148,12 +155,12 @@ async fn autoscaled(scene: Arc<Scene>) {
     let (base, namespace) = (&held.base, &held.base.namespace);
     at_rest(namespace, X, "v1", 10).await;
     let rest = Since::now(namespace, &base.daemon).await;
-    let writes = namespace.daemon_writes().await.len();
+    let writes = acts(namespace).await.len();
     autoscale(namespace, (12, 20)).await;
     at_rest(namespace, X, "v1", 12).await;
     autoscale(namespace, (3, 10)).await;
     at_rest(namespace, X, "v1", 10).await;
-    let more = namespace.daemon_writes().await.split_off(writes);
+    let more = acts(namespace).await.split_off(writes);
     assert!(more.is_empty(), "written at rest: {}", told(&more));
     assert_eq!(rest.lines(&base.daemon), Vec::<String>::new());
 
@@ -185,9 +192,9 @@ async fn autoscaled(scene: Arc<Scene>) {
     })
     .await;
     // The autoscaler looks again every two seconds.
-    let settled = namespace.daemon_writes().await.len();
+    let settled = acts(namespace).await.len();
     sleep(WHILE * 2).await;
-    let mut more = namespace.daemon_writes().await.split_off(settled);
+    let mut more = acts(namespace).await.split_off(settled);
     more.retain(|write| write.resource() != "podtemplates");
     assert!(
         more.is_empty(),
@@ -258,29 +265,25 @@ async fn applied(scene: &Scene, manager: &str, with_replicas: bool) {
     let (base, namespace) = (&held.base, &held.base.namespace);
     at_rest(namespace, X, "v1", 4).await;
 
-    let writes = namespace.daemon_writes().await.len();
+    let writes = acts(namespace).await.len();
     for _ in 0..AGAIN {
         apply_as(namespace, manager, &manifest("v1")).await.unwrap();
     }
     quiet(namespace, WHILE).await;
-    assert_eq!(
-        namespace.daemon_writes().await.len(),
-        writes,
-        "written at rest"
-    );
+    assert_eq!(acts(namespace).await.len(), writes, "written at rest");
     untouched(namespace, before).await;
 
     let since = Since::now(namespace, &base.daemon).await;
     apply_as(namespace, manager, &manifest("v2")).await.unwrap();
     held.hold_at(since, 2, 2).await;
     let open = namespace.now().await;
-    let writes = namespace.daemon_writes().await.len();
+    let writes = acts(namespace).await.len();
     for _ in 0..AGAIN {
         apply_as(namespace, manager, &manifest("v2")).await.unwrap();
     }
     sleep(WHILE).await;
     untouched(namespace, open).await;
-    let mut more = namespace.daemon_writes().await.split_off(writes);
+    let mut more = acts(namespace).await.split_off(writes);
     more.retain(|write| write.resource() != "podtemplates");
     assert!(
         more.is_empty(),
@@ -327,7 +330,7 @@ async fn only_the_pause_is_ours(namespace: &Namespace) {
         .map(|entry| json!(entry.fields_v1))
         .collect();
     assert_eq!(ours, [json!({"f:spec": {"f:paused": {}}})]);
-    let writes = namespace.daemon_writes().await;
+    let writes = acts(namespace).await;
     let on_x: Vec<String> = writes
         .iter()
         .filter(|write| write.resource() == "deployments" && write.name() == X)
@@ -538,7 +541,7 @@ async fn which_changes(scene: Arc<Scene>) {
     {
         namespace.note(what);
         let since = Since::now(namespace, &base.daemon).await;
-        let writes = namespace.daemon_writes().await.len();
+        let writes = acts(namespace).await.len();
         let patch = operations.to_string();
         namespace
             .kubectl_ok(
@@ -564,7 +567,7 @@ async fn which_changes(scene: Arc<Scene>) {
         } else {
             sleep(WHILE / 2).await;
             untouched(namespace, since.at).await;
-            let more = namespace.daemon_writes().await.split_off(writes);
+            let more = acts(namespace).await.split_off(writes);
             // How much history is kept is of interest to the stash only.
             let about_x = |write: &audit::Request| write.resource() != "replicasets";
             assert!(!more.iter().any(about_x), "{what}: {}", told(&more));
@@ -775,6 +778,7 @@ async fn audited(scene: &Scene, replicas: i32) {
     .await;
     let namespace = &base.namespace;
     at_rest(namespace, X, "v1", replicas).await;
+    all_told(namespace).await;
     let registering = namespace.daemon_writes().await;
     let since = Since::now(namespace, &base.daemon).await;
     namespace.apply(&base.worker.clone().tag("v2")).await;
@@ -789,7 +793,7 @@ async fn audited(scene: &Scene, replicas: i32) {
     started(namespace, since.at, &[("v2", pods)]).await;
     stopped(namespace, since.at, &[("v1", pods)]).await;
     envelope(namespace, since.at, pods, pods / 5).await;
-    sleep(WHILE).await;
+    all_told(namespace).await;
     let writes = namespace.daemon_writes().await.split_off(registering.len());
     let steps = namespace.recorder.steps(X, since.at);
     println!(
