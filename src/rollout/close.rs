@@ -3,13 +3,15 @@
 
 use super::Replicas;
 use super::action::{Action, CloneRole};
-use super::decide::{Pass, delete, images};
+use super::decide::{Desired, Pass, delete, images};
 use super::handover::{Handover, await_recognition, hand_over, scale};
 use super::observation::{Deployment, Life, ReplicaSet, Role};
 use super::plan::{Event, Next, Plan, Status};
 use super::register::stash;
 use super::replicas::{Haste, Retreat, Side, Sides, retreat};
-use super::state::{Elapsed, Outcome, Phase, State};
+use super::rest::is_rejected;
+use super::state::{Elapsed, Outcome, Phase, Rewrite, State};
+use crate::config::AfterRollback;
 
 pub(super) fn decide(pass: &Pass<'_>, outcome: &Outcome, elapsed: Elapsed) -> Plan {
     let status = Status::Closing {
@@ -125,7 +127,7 @@ fn tidy(pass: &Pass<'_>, outcome: &Outcome, status: Status) -> Plan {
     if clones.is_empty() {
         let state = State {
             open_for: Elapsed::ZERO,
-            ..pass.state.in_phase(Phase::AtRest)
+            ..restoring(pass, outcome).in_phase(Phase::AtRest)
         };
         let closed = Event::Closed {
             images: images(pass.accepted()),
@@ -182,6 +184,20 @@ fn tidy(pass: &Pass<'_>, outcome: &Outcome, status: Status) -> Plan {
     };
     pass.observation
         .live(Plan::act(status, clones.into_iter().map(gone).collect()))
+}
+
+/// `restore_original`: X gets the accepted template again, once. Whatever puts the rejected one back after that is not
+/// answered: the rejection is remembered, the order is not.
+fn restoring(pass: &Pass<'_>, outcome: &Outcome) -> State {
+    let is_asked = pass.service.restore_original == AfterRollback::RestoreTemplate
+        && pass.desired != Desired::Released
+        && *outcome == Outcome::RolledBack
+        && is_rejected(pass);
+    if is_asked {
+        pass.rewriting(Rewrite::Restore)
+    } else {
+        pass.state.clone()
+    }
 }
 
 /// History is what ran as the accepted version, and the version that failed, which must be known again.

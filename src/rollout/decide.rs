@@ -367,9 +367,16 @@ impl<'a> Pass<'a> {
         state
     }
 
-    /// Ends the open rollout.
+    /// Ends the open rollout. One that begins again is still what a person has ordered.
     pub fn close(&self, outcome: Outcome) -> Plan {
-        let state = self.without_bypass().in_phase(Phase::Closing {
+        let order = self.state.order.as_ref();
+        let begins_again = matches!(outcome, Outcome::Interrupted { .. });
+        let state = if begins_again && order.is_some_and(Order::is_a_persons) {
+            self.state.clone()
+        } else {
+            self.without_bypass()
+        };
+        let state = state.in_phase(Phase::Closing {
             outcome: outcome.clone(),
             elapsed: Elapsed::ZERO,
         });

@@ -72,6 +72,17 @@ impl Order {
             Self::Bypass { .. } | Self::Retry { .. } | Self::Rewrite { .. } => None,
         }
     }
+
+    /// Whether somebody gave it, rather than the configuration.
+    pub fn is_a_persons(&self) -> bool {
+        match self {
+            Self::Bypass { why, .. } => match why {
+                Bypass::Asked | Bypass::Restart | Bypass::Undo => true,
+                Bypass::KnownGood | Bypass::NotContainers => false,
+            },
+            Self::Retry { .. } | Self::Rewrite { .. } => true,
+        }
+    }
 }
 
 /// What a person has ordered about a template, beyond what X says.

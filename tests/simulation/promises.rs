@@ -447,7 +447,17 @@ impl Promises {
             broken.push(format!("{counted} pods, {cap} are the most for R = {most}"));
         }
         self.counted = counted;
-        let least = self.limits.fewest(least);
+        // What is frozen keeps its pods, available or not, and where none may exist beyond R nothing stands in for them: the
+        // accepted version shrinks first (design section 2, "R changes while open").
+        let stand_still = match &state.phase {
+            Phase::Frozen { step, .. } | Phase::Replacing { step, .. }
+                if self.limits.counts_terminating() =>
+            {
+                i64::from(step.canary.0)
+            }
+            _ => 0,
+        };
+        let least = self.limits.fewest(least).min(least - stand_still);
         let fit = pods
             .iter()
             .filter(|pod| self.once_ready.contains(pod.uid()))

@@ -30,6 +30,9 @@ const FORWARD_ONLY: [&str; 7] = [
     "frozen pods deleted by hand",
 ];
 
+/// The stories of a worker whose service says `restore_original: true`.
+const RESTORING: [&str; 1] = ["restored, and put back every ten seconds"];
+
 /// The stories of a worker whose pods may stray less, or farther, from R.
 const WITHIN_LIMITS: [(&str, Limits); 11] = [
     ("capped: promoted", Limits::Capped),
@@ -511,6 +514,33 @@ pub const STORIES: &[Story] = &[
         starts: &[(V1, 10), (V2, 8), (V3, 10)],
     },
     Story {
+        name: "restored, and put back every ten seconds",
+        act: |world| {
+            async move {
+                world.until_registered(X).await;
+                world.gauges.set(V2, Gauge::Bad);
+                world.apply(X, 10, V2);
+                world.until_rejected(X, V2).await;
+                world
+                    .until("restored", |world| {
+                        let x = world.object(Kind::Deployment, X);
+                        x.is_some_and(|x| x.image() == V1)
+                    })
+                    .await;
+                for _ in 0..30 {
+                    world.apply(X, 10, V2);
+                    tokio::time::sleep(Duration::from_secs(10)).await;
+                    if world.object(Kind::Deployment, X).unwrap().image() != V2 {
+                        world.fail("X was restored more than once");
+                    }
+                }
+            }
+            .boxed_local()
+        },
+        end: End::AtRest(V1),
+        starts: &[(V1, 12), (V2, 2)],
+    },
+    Story {
         name: "capped: promoted",
         act: roll_out,
         end: End::AtRest(V2),
@@ -734,6 +764,9 @@ impl Story {
         let limits = limits.map_or(Limits::default(), |(_, limits)| *limits);
         let world = World::within(limits, weather, deaths);
         world.note(self.name);
+        if RESTORING.contains(&self.name) {
+            world.restore_original();
+        }
         if FORWARD_ONLY.contains(&self.name) {
             world.on_failure(OnFailure::Freeze);
         }
@@ -830,6 +863,7 @@ macro_rules! for_every_story {
             a_fix_overtaken_by_another: "a fix overtaken by another",
             frozen_before_the_first_pod_is_ready: "frozen before the first pod is ready",
             frozen_pods_deleted_by_hand: "frozen pods deleted by hand",
+            restored_and_put_back_every_ten_seconds: "restored, and put back every ten seconds",
             capped_promoted: "capped: promoted",
             capped_fails_at_the_second_step: "capped: fails at the second step",
             capped_superseded_in_the_second_step: "capped: superseded in the second step",

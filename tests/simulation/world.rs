@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use tracing::subscriber::DefaultGuard;
 use volery::analysis::{Metrics, Query};
 use volery::cluster::CONDITION;
-use volery::config::{Config, Loaded, OnFailure};
+use volery::config::{AfterRollback, Config, Loaded, OnFailure};
 use volery::daemon::{self, Ground, Lifetime};
 use volery::rollout::state::{Phase, State};
 use volery::simulate::clock;
@@ -213,6 +213,14 @@ impl World {
         let mut loaded = self.keeping.loaded.lock().unwrap();
         for service in loaded.config.services.values_mut() {
             service.on_failure = on_failure;
+        }
+    }
+
+    /// X gets the accepted template again after a rollback, from the next start of the daemon on.
+    pub fn restore_original(&self) {
+        let mut loaded = self.keeping.loaded.lock().unwrap();
+        for service in loaded.config.services.values_mut() {
+            service.restore_original = AfterRollback::RestoreTemplate;
         }
     }
 
@@ -572,8 +580,14 @@ impl World {
 
     /// The condition on X says so.
     fn shows_how_it_stands(&self, original: &Object, accepted: &str) -> Result<(), String> {
+        let rejected = self
+            .state(original.name())
+            .and_then(|state| state.rejected)
+            .is_some_and(|rejection| rejection.images == [original.image().to_owned()]);
         let expected = if original.image() == accepted {
             ("True", "AtRest")
+        } else if original.replicas() == 0 && !rejected {
+            ("Unknown", "WaitingForReplicas")
         } else {
             ("False", "Rejected")
         };

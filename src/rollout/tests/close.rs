@@ -1,8 +1,10 @@
 //! The way back from a rollout.
 
 use super::*;
-use crate::config::Bound;
-use crate::rollout::state::Outcome;
+use crate::config::{AfterRollback, Bound};
+use crate::rollout::command::Leave;
+use crate::rollout::plan::Status;
+use crate::rollout::state::{Order, Outcome, Rewrite};
 
 /// A rollout of 10 replicas that ends like this, with these numbers.
 fn closing(outcome: Outcome, canary: u32, primary: u32) -> Observation {
@@ -94,4 +96,79 @@ fn the_accepted_pods_wait_for_a_canary_whose_number_was_not_yet_seen() {
     let mut seen = closing(Outcome::Superseded, 5, 5);
     seen.canary.as_mut().expect("is open").observed = Observed::NotYet;
     assert_eq!(decided(&seen, 0).next, Next::Wait(None));
+}
+
+/// The clones of a rollout that failed are gone, X still asks for v2.
+fn failed() -> Observation {
+    let mut seen = at_rest(V2, 10);
+    reject(&mut seen, candidate(), None);
+    let state = state(&mut seen);
+    *state = state.in_phase(Phase::Closing {
+        outcome: Outcome::RolledBack,
+        elapsed: Elapsed::ZERO,
+    });
+    seen
+}
+
+fn restored(seen: &Observation, desired: Desired) -> Plan {
+    let service = Service {
+        restore_original: AfterRollback::RestoreTemplate,
+        ..service()
+    };
+    decide(&service, desired, seen, Duration::ZERO)
+}
+
+#[test]
+fn the_original_gets_the_accepted_template_again_where_the_service_says_so_and_only_once() {
+    let managed = Desired::Managed(Turn::Taken);
+    let mut seen = failed();
+    let order = Order::Rewrite {
+        with: Rewrite::Restore,
+        instead_of: candidate(),
+    };
+    let plan = restored(&seen, managed);
+    assert_eq!(written(&plan).order, Some(order));
+    *state(&mut seen) = written(&plan).clone();
+    let plan = restored(&seen, managed);
+    let [Action::Rewrite { template: new, .. }] = actions(&plan) else {
+        panic!("{plan:?}")
+    };
+    assert_eq!(*new, template(V1));
+    x(&mut seen).template = template(V1);
+    *state(&mut seen) = written(&restored(&seen, managed)).clone();
+    assert_eq!(state(&mut seen).order, None);
+    assert_eq!(restored(&seen, managed).next, Next::Wait(None));
+    // Another tool puts the rejected one back: it is neither tried nor answered.
+    x(&mut seen).template = template(V2);
+    let plan = restored(&seen, managed);
+    assert!(matches!(plan.status, Status::Rejected { .. }));
+    assert_eq!(plan.next, Next::Wait(None));
+}
+
+#[test]
+fn what_must_not_be_restored_is_not() {
+    let managed = Desired::Managed(Turn::Taken);
+    let mut newer = failed();
+    x(&mut newer).template = template(V3);
+    let mut reverted = failed();
+    x(&mut reverted).template = template(V1);
+    let mut cancelled = failed();
+    state(&mut cancelled).phase = Phase::Closing {
+        outcome: Outcome::Cancelled,
+        elapsed: Elapsed::ZERO,
+    };
+    let mut leaving = failed();
+    state(&mut leaving).leaving = Some(Leave::Original);
+    for (why, seen, desired) in [
+        ("X asks for a newer one", newer, managed),
+        ("X asks for the accepted one", reverted, managed),
+        ("nothing failed", cancelled, managed),
+        ("it is given back by order", leaving, managed),
+        ("it has left the configuration", failed(), Desired::Released),
+    ] {
+        let plan = restored(&seen, desired);
+        assert_eq!(written(&plan).phase, Phase::AtRest, "{why}");
+        assert_eq!(written(&plan).order, None, "{why}");
+    }
+    assert_eq!(written(&decided(&failed(), 0)).order, None);
 }

@@ -292,6 +292,34 @@ fn a_bypass_opens_and_goes_on_without_checks() {
 }
 
 #[test]
+fn what_is_interrupted_begins_again_as_it_was_ordered() {
+    let ended = |why: Bypass| {
+        let mut seen = in_step(4, raising(), 4, 6);
+        let order = Order::Bypass {
+            candidate: candidate(),
+            why,
+        };
+        state(&mut seen).order = Some(order.clone());
+        seen.canary = None;
+        let plan = decided(&seen, 0);
+        assert!(matches!(
+            written(&plan).phase,
+            Phase::Closing {
+                outcome: Outcome::Interrupted { .. },
+                ..
+            }
+        ));
+        written(&plan).order == Some(order)
+    };
+    for why in [Bypass::Asked, Bypass::Restart, Bypass::Undo] {
+        assert!(ended(why), "{why}");
+    }
+    for why in [Bypass::KnownGood, Bypass::NotContainers] {
+        assert!(!ended(why), "{why}");
+    }
+}
+
+#[test]
 fn an_order_about_a_template_is_void_when_a_newer_one_lands() {
     for order in ["bypass", "retry"] {
         let mut seen = at_rest(V2, 10);
