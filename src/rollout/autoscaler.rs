@@ -76,8 +76,20 @@ mod tests {
 
     #[test]
     fn an_autoscaler_of_a_clone_and_two_of_the_same_pods_are_told() {
-        insta::assert_snapshot!(told(&[("a", "orders-canary")]).join("\n"), @"");
-        insta::assert_snapshot!(told(&[("b", "orders"), ("a", "orders")]).join("\n"), @"");
+        assert_eq!(
+            told(&[("a", "orders-canary")]),
+            [
+                "HorizontalPodAutoscaler a targets orders-canary, which exists only while a rollout is open, with the number \
+                 that its steps say; let it target deploy/orders, whose number both clones follow"
+            ]
+        );
+        assert_eq!(
+            told(&[("b", "orders"), ("a", "orders")]),
+            [
+                "HorizontalPodAutoscalers a and b count the same pods, those of orders, and Kubernetes follows none of them \
+                 (AmbiguousSelector); keep one, on deploy/orders"
+            ]
+        );
         assert_eq!(told(&[("a", "orders"), ("b", "orders-primary")]).len(), 2);
     }
 }

@@ -1326,8 +1326,8 @@ impl fmt::Display for Event {
                 deployment,
             } => write!(
                 f,
-                "HorizontalPodAutoscaler {autoscaler} targets {clone}, whose number it cannot have: it is set back whenever a \
-                 rollout is open, and deleted at its end; let it target deploy/{deployment}, whose number both clones follow"
+                "HorizontalPodAutoscaler {autoscaler} targets {clone}, which exists only while a rollout is open, with the number that \
+                 its steps say; let it target deploy/{deployment}, whose number both clones follow"
             ),
             Self::AutoscalersOfSamePods {
                 autoscalers,
