@@ -1,6 +1,7 @@
 //! README.md is true: its commands run, what it names exists, its configuration loads, and its log lines are those of the log.
+//! So are the commands, files and links of the pages in `docs/`.
 //!
-//! What it says about kubectl is tried on the test bed: `tests/bed/scenarios/break_glass.rs`.
+//! What they say about kubectl is tried on the test bed: `tests/bed/scenarios/break_glass.rs`.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::collections::BTreeSet;
@@ -18,6 +19,26 @@ fn root() -> &'static Path {
 
 fn readme() -> String {
     std::fs::read_to_string(root().join("README.md")).unwrap()
+}
+
+/// README and every page of `docs/`: where it is, and its text.
+fn pages() -> Vec<(PathBuf, String)> {
+    let docs = std::fs::read_dir(root().join("docs")).unwrap();
+    let docs = docs
+        .map(|file| file.unwrap().path())
+        .filter(|file| file.extension().is_some_and(|extension| extension == "md"));
+    let pages: Vec<PathBuf> = [root().join("README.md")].into_iter().chain(docs).collect();
+    assert!(pages.len() > 1, "{pages:?}");
+    let text = |page: PathBuf| {
+        let text = std::fs::read_to_string(&page).unwrap();
+        (page, text)
+    };
+    pages.into_iter().map(text).collect()
+}
+
+/// Every line of code of all pages.
+fn all_code() -> Vec<String> {
+    pages().iter().flat_map(|(_, text)| code(text)).collect()
 }
 
 /// The fenced blocks, each with its language.
@@ -67,7 +88,7 @@ fn loads(file: &Path) {
 
 #[test]
 fn every_simulation_runs() {
-    let simulations: Vec<String> = code(&readme())
+    let simulations: Vec<String> = all_code()
         .into_iter()
         .filter(|line| line.starts_with("cargo run"))
         .collect();
@@ -96,7 +117,7 @@ fn every_order_and_question_is_one_that_the_binary_takes() {
         .lines()
         .filter_map(|line| line.strip_prefix("| `volery ")?.split([' ', '`']).next())
         .collect();
-    let commands: BTreeSet<String> = code(&text)
+    let commands: BTreeSet<String> = all_code()
         .into_iter()
         .filter_map(|line| line.strip_prefix("volery ").map(str::to_owned))
         .collect();
@@ -131,7 +152,7 @@ fn every_order_and_question_is_one_that_the_binary_takes() {
 /// The commands are these; one more needs somebody who tries it.
 #[test]
 fn every_cargo_command_is_known() {
-    let commands: BTreeSet<String> = code(&readme())
+    let commands: BTreeSet<String> = all_code()
         .into_iter()
         .filter(|line| line.starts_with("cargo ") && !line.contains(" simulate "))
         .collect();
@@ -140,21 +161,13 @@ fn every_cargo_command_is_known() {
 
 #[test]
 fn every_file_and_folder_exists() {
-    let text = readme();
-    let links = text
-        .split("](")
-        .skip(1)
-        .filter_map(|rest| rest.split(')').next());
-    let links = links
-        .filter(|link| !link.starts_with('#') && !link.contains("://"))
-        .map(str::to_owned);
     // A word by itself or in a command of cargo, docker or kubectl's -k; elsewhere `deploy/X` is a Deployment.
     let is_path = |word: &str| {
-        ["config/", "deploy/", "tests/", "src/", ".ci/"]
+        ["config/", "deploy/", "docs/", "tests/", "src/", ".ci/"]
             .iter()
             .any(|folder| word.starts_with(folder))
     };
-    let words = code(&text).into_iter().flat_map(|line| {
+    let words = all_code().into_iter().flat_map(|line| {
         let commands = ["cargo ", "docker ", "kubectl apply -k "];
         let is_command = commands.iter().any(|command| line.starts_with(command));
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
@@ -164,35 +177,53 @@ fn every_file_and_folder_exists() {
             Vec::new()
         }
     });
-    let named: BTreeSet<String> = words.filter(|word| is_path(word)).chain(links).collect();
+    let mut named: BTreeSet<PathBuf> = words
+        .filter(|word| is_path(word))
+        .map(|word| root().join(word))
+        .collect();
+    for (page, text) in pages() {
+        let links = text
+            .split("](")
+            .skip(1)
+            .filter_map(|rest| rest.split(')').next())
+            .filter(|link| !link.starts_with('#') && !link.contains("://"))
+            .map(|link| link.split('#').next().unwrap());
+        named.extend(links.map(|link| page.parent().unwrap().join(link)));
+    }
     assert!(named.len() >= 6, "{named:?}");
     for path in &named {
         assert!(
-            root().join(path).exists(),
-            "README names {path}, which is not there"
+            path.exists(),
+            "a page names {}, which is not there",
+            path.display()
         );
     }
-    assert!(text.contains("docker build"));
+    assert!(readme().contains("docker build"));
     assert!(root().join("Dockerfile").is_file());
 }
 
 #[test]
-fn every_link_within_the_page_leads_to_a_heading() {
-    let text = readme();
+fn every_link_within_a_page_leads_to_a_heading() {
     let anchor = |line: &str| {
         line.trim_start_matches('#')
             .trim()
             .to_lowercase()
             .replace(' ', "-")
     };
-    let headings: BTreeSet<String> = text
-        .lines()
-        .filter(|l| l.starts_with('#'))
-        .map(anchor)
-        .collect();
-    for link in text.split("](#").skip(1) {
-        let link = link.split(')').next().unwrap();
-        assert!(headings.contains(link), "#{link} is none of {headings:?}");
+    for (page, text) in pages() {
+        let headings: BTreeSet<String> = text
+            .lines()
+            .filter(|l| l.starts_with('#'))
+            .map(anchor)
+            .collect();
+        for link in text.split("](#").skip(1) {
+            let link = link.split(')').next().unwrap();
+            let page = page.display();
+            assert!(
+                headings.contains(link),
+                "{page}: #{link} is none of {headings:?}"
+            );
+        }
     }
 }
 

@@ -15,6 +15,7 @@
 //! | `events` | what happened, as Events on X |
 //! | `rights` | what the shipped Role must grant |
 
+mod autoscaler;
 mod condition;
 mod connect;
 mod deadline;

@@ -3,11 +3,12 @@
 use kube::api::{DynamicObject, ObjectMeta};
 use serde_json::Value;
 
-use super::{COMMAND_ANNOTATION, ROLE_LABEL, STATE_ANNOTATION};
+use super::{COMMAND_ANNOTATION, MANAGER, ROLE_LABEL, STATE_ANNOTATION};
 use crate::rollout::Replicas;
 use crate::rollout::observation::{
-    Container, Deployment, DeploymentRest, DeploymentStatus, Disruption, End, Life, Mark, Observed,
-    Pod, PodPhase, Ready, ReplicaSet, ResourceVersion, Rolling, StateObject, Uid, WallTime,
+    Container, Deployment, DeploymentRest, DeploymentStatus, Disruption, End, Hand, Life, Mark,
+    Observed, Pod, PodPhase, Ready, ReplicaSet, ResourceVersion, Rolling, StateObject, Uid,
+    WallTime,
 };
 use crate::rollout::state::{STATE_VERSION, State};
 use crate::rollout::template::Template;
@@ -83,6 +84,31 @@ fn observed(meta: &ObjectMeta, data: &Value) -> Observed {
     }
 }
 
+/// Who set `spec.replicas`: with server-side apply it may be several, and then it is ours as well.
+fn hand(meta: &ObjectMeta) -> Hand {
+    let mut managers = meta
+        .managed_fields
+        .iter()
+        .flatten()
+        .filter(|entry| {
+            let fields = entry.fields_v1.as_ref();
+            fields.is_some_and(|fields| fields.0.pointer("/f:spec/f:replicas").is_some())
+        })
+        .filter_map(|entry| entry.manager.as_deref())
+        .peekable();
+    match managers.peek() {
+        None => Hand::Unknown,
+        Some(first) => {
+            let first = (*first).to_owned();
+            if managers.any(|manager| manager == MANAGER) {
+                Hand::Ours
+            } else {
+                Hand::Another(first)
+            }
+        }
+    }
+}
+
 fn template(data: &Value, pointer: &str) -> Template {
     Template::new(data.pointer(pointer).cloned().unwrap_or(Value::Null))
 }
@@ -108,6 +134,7 @@ pub(super) fn deployment(object: &DynamicObject) -> Deployment {
         },
         // The API server's default is one replica.
         replicas: Replicas(number(data, "/spec/replicas").unwrap_or(1)),
+        hand: hand(meta),
         template: template(data, "/spec/template"),
         labels: meta.labels.clone().unwrap_or_default(),
         rest: DeploymentRest {

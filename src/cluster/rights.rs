@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Kind;
+use super::autoscaler::AUTOSCALERS;
 use super::condition::DEPLOYMENT_STATUS;
 use super::events::EVENTS;
 use crate::rollout::Action;
@@ -111,8 +112,9 @@ impl From<Kind> for Resource {
     }
 }
 
-/// What telling takes: Events and a condition on X.
-const TELLING: [(Resource, Verb); 3] = [
+/// What telling takes: Events and a condition on X, and a look at autoscalers.
+const TELLING: [(Resource, Verb); 4] = [
+    (AUTOSCALERS, Verb::List),
     (EVENTS, Verb::Create),
     (EVENTS, Verb::Patch),
     (DEPLOYMENT_STATUS, Verb::Patch),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tracing::debug;
 
 use super::Lifetime;
@@ -15,6 +15,7 @@ use super::turns::Turns;
 use crate::analysis::{CheckReport, Checker, Finding, Metrics, PodName, Query};
 use crate::cluster::{Cluster, ClusterError, Condition, Events, Notice, Registered, Tone};
 use crate::config::{Service, display_duration};
+use crate::rollout::autoscaler::{self, Autoscaler};
 use crate::rollout::plan::Attention;
 use crate::rollout::state::State;
 use crate::rollout::{Action, Desired, Event, Next, Observation, Plan, Status, decide, judge};
@@ -48,6 +49,8 @@ pub(super) struct ServiceTask {
     sign: Sign,
     check: Option<JoinHandle<CheckReport>>,
     report: Option<CheckReport>,
+    /// Looks at the namespace's autoscalers, which nothing waits for.
+    autoscalers: JoinSet<Result<Vec<Autoscaler>, ClusterError>>,
     failures: u32,
 }
 
@@ -91,6 +94,7 @@ impl ServiceTask {
             sign,
             check: None,
             report: None,
+            autoscalers: JoinSet::new(),
             failures: 0,
         }
     }
@@ -141,7 +145,29 @@ impl ServiceTask {
             }
             _ = self.shared.lifetime.changed() => {}
             () = self.changed.notified() => {}
+            Some(found) = self.autoscalers.join_next() => self.heard(found),
             () = tokio::time::sleep(time) => {}
+        }
+    }
+
+    /// Begins to look for autoscalers that will stand in a rollout's way.
+    fn look_for_autoscalers(&mut self) {
+        let (cluster, namespace) = (self.shared.cluster.clone(), self.service.namespace.clone());
+        self.autoscalers
+            .spawn(async move { cluster.autoscalers(&namespace).await });
+    }
+
+    fn heard(&mut self, found: Result<Result<Vec<Autoscaler>, ClusterError>, JoinError>) {
+        let autoscalers = match found {
+            Ok(Ok(autoscalers)) => autoscalers,
+            // Who may not look is not warned.
+            Ok(Err(error)) => return debug!(service = %self.service.name, "{error}"),
+            Err(error) => return debug!(service = %self.service.name, "{error}"),
+        };
+        let (namespace, deployment) = (&self.service.namespace, &self.service.deployment);
+        let observation = self.shared.cluster.look(namespace, deployment);
+        for conflict in autoscaler::conflicts(deployment, &autoscalers) {
+            self.happened(&observation, &conflict);
         }
     }
 
@@ -214,6 +240,9 @@ impl ServiceTask {
 
     /// Tells what happened, in the log and on X.
     fn happened(&mut self, observation: &Observation, event: &Event) {
+        if matches!(event, Event::Registered { .. } | Event::Candidate { .. }) {
+            self.look_for_autoscalers();
+        }
         let attention = self.told.event(event);
         self.tell(observation, event.reason(), &event.to_string(), attention);
     }

@@ -1,5 +1,6 @@
 //! What a service's log says: each thing once.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tracing::{debug, info, warn};
@@ -19,6 +20,8 @@ pub(super) struct Told {
     current: Option<(Status, Instant)>,
     /// The last status that was said.
     said: Option<Status>,
+    /// What is told once in each rollout, and has been in this one.
+    once: BTreeSet<String>,
     trouble: String,
 }
 
@@ -46,6 +49,7 @@ impl Told {
             service,
             current: None,
             said: None,
+            once: BTreeSet::new(),
             trouble: String::new(),
         }
     }
@@ -56,9 +60,16 @@ impl Told {
         if matches!(event, Event::Candidate { .. }) {
             // Another story begins: where it ends is told also when that is where it began.
             self.said = None;
+            self.once.clear();
         }
-        self.say(event.attention(), &event.to_string());
-        event.attention()
+        let again = event.once().is_some_and(|about| !self.once.insert(about));
+        let attention = if again {
+            Attention::Detail
+        } else {
+            event.attention()
+        };
+        self.say(attention, &event.to_string());
+        attention
     }
 
     /// One line per change of what the service is doing. Returns how much it wants to be read, if it was said.

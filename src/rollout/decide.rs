@@ -11,7 +11,7 @@ use super::plan::{Blocked, Event, Images, Next, Plan, Status, Stuck};
 use super::replicas::{Envelope, Ladder, Side};
 use super::state::{Elapsed, Failure, Motion, Order, Outcome, Phase, Rejection, Rewrite, State};
 use super::template::{Template, TemplateHash};
-use super::{Replicas, close, command, freeze, open, promote, register, release, rest, step};
+use super::{Replicas, close, command, freeze, hand, open, promote, register, release, rest, step};
 use crate::config::Service;
 
 /// What the configuration wants of a service.
@@ -229,6 +229,10 @@ pub(super) struct Pass<'a> {
 
 impl<'a> Pass<'a> {
     fn decide(&self) -> Plan {
+        hand::tell(self, self.decide_by_phase())
+    }
+
+    fn decide_by_phase(&self) -> Plan {
         if let Some(plan) = self.await_deletions() {
             return plan;
         }

@@ -19,14 +19,18 @@
 //! A person's `command` changes the state, and everything follows from that; `freeze` is where a failure leads that must
 //! not be rolled back.
 //!
+//! `hand` tells of numbers of clones that somebody else has set, `autoscaler` of autoscalers that would do so.
+//!
 //! `handover` is the one primitive by which pods change owner; `replicas` is the arithmetic of steps.
 
 pub mod action;
+pub mod autoscaler;
 mod close;
 pub mod command;
 mod decide;
 mod diff;
 mod freeze;
+mod hand;
 mod handover;
 mod judge;
 pub mod observation;

@@ -130,6 +130,8 @@ pub struct Deployment {
     pub rolling: Rolling,
     /// `spec.replicas`.
     pub replicas: Replicas,
+    /// Who set that number.
+    pub hand: Hand,
     /// `spec.template`.
     pub template: Template,
     /// `metadata.labels`.
@@ -147,6 +149,18 @@ pub enum Mark {
     Ours,
     /// Somebody else's: never touched (case K43).
     Foreign,
+}
+
+/// Who set `spec.replicas`, as `metadata.managedFields` tell: what the API server itself keeps needs no memory of ours, and
+/// says who it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Hand {
+    /// Volery.
+    Ours,
+    /// Somebody else: the manager's name, such as `kubectl` or `kube-controller-manager`, which is how autoscalers write.
+    Another(String),
+    /// Nothing tells.
+    Unknown,
 }
 
 /// Whether a status can be believed.

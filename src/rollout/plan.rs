@@ -490,6 +490,35 @@ pub enum Event {
         /// The names.
         names: Vec<String>,
     },
+    /// Somebody has set a clone's number while a rollout is open, and it is set back (case K37).
+    SetBack {
+        /// The clone's name.
+        clone: String,
+        /// X's name.
+        deployment: String,
+        /// Who: the name under which the API server knows the hand.
+        by: String,
+        /// The number that was set.
+        from: Replicas,
+        /// The number that the clone gets.
+        to: Replicas,
+    },
+    /// An autoscaler targets a clone (case K36).
+    AutoscalerOfClone {
+        /// Its name.
+        autoscaler: String,
+        /// The clone's name.
+        clone: String,
+        /// X's name.
+        deployment: String,
+    },
+    /// Several autoscalers count the pods of one service (case K19).
+    AutoscalersOfSamePods {
+        /// Their names.
+        autoscalers: Vec<String>,
+        /// X's name.
+        deployment: String,
+    },
     /// What was ordered cannot be done any more.
     OrderVoid {
         /// X's name.
@@ -715,6 +744,9 @@ impl Event {
                 strategy: Strategy::Recreate,
                 ..
             }
+            | Self::SetBack { .. }
+            | Self::AutoscalerOfClone { .. }
+            | Self::AutoscalersOfSamePods { .. }
             | Self::TakenUp { .. } => Attention::Wanted,
             Self::Registered { .. }
             | Self::Rewritten { .. }
@@ -733,6 +765,21 @@ impl Event {
 }
 
 impl Event {
+    /// What it is about, where that is worth one line in each rollout however often it happens: somebody who insists, an
+    /// autoscaler say, is not told of every time.
+    pub fn once(&self) -> Option<String> {
+        if let Self::SetBack { clone, by, .. } = self {
+            Some(format!("{clone} by {by}"))
+        } else if matches!(
+            self,
+            Self::AutoscalerOfClone { .. } | Self::AutoscalersOfSamePods { .. }
+        ) {
+            Some(self.to_string())
+        } else {
+            None
+        }
+    }
+
     /// In one word, as Kubernetes writes reasons.
     pub fn reason(&self) -> &'static str {
         match self {
@@ -758,6 +805,9 @@ impl Event {
             Self::AcceptedByHand { .. } => "AcceptedByHand",
             Self::Restored { .. } => "Restored",
             Self::TakenUp { .. } => "TakenUp",
+            Self::SetBack { .. } => "NumberSetBack",
+            Self::AutoscalerOfClone { .. } => "AutoscalerOfClone",
+            Self::AutoscalersOfSamePods { .. } => "AutoscalersOfSamePods",
             Self::Froze { .. } => "RolloutFrozen",
             Self::Replacing { .. } => "ReplacingCanary",
             Self::Answered(answer) => match answer.outcome {
@@ -1257,6 +1307,36 @@ impl fmt::Display for Event {
                 f,
                 "taken up again: {} had lost the Deployment that owned them; paused, and going on where it was",
                 names.join(", ")
+            ),
+            Self::SetBack {
+                clone,
+                deployment,
+                by,
+                from,
+                to,
+            } => write!(
+                f,
+                "{clone} was set to {from} by {by} and is set back, to {to}: while a rollout is open its steps say the \
+                 clones' numbers; to stop it where it is: volery hold {deployment}; to go back: volery abort {deployment}; for \
+                 more or fewer pods: kubectl scale deploy/{deployment}"
+            ),
+            Self::AutoscalerOfClone {
+                autoscaler,
+                clone,
+                deployment,
+            } => write!(
+                f,
+                "HorizontalPodAutoscaler {autoscaler} targets {clone}, which exists only while a rollout is open, with the number that \
+                 its steps say; let it target deploy/{deployment}, whose number both clones follow"
+            ),
+            Self::AutoscalersOfSamePods {
+                autoscalers,
+                deployment,
+            } => write!(
+                f,
+                "HorizontalPodAutoscalers {} count the same pods, those of {deployment}, and Kubernetes follows none of them \
+                 (AmbiguousSelector); keep one, on deploy/{deployment}",
+                autoscalers.join(" and ")
             ),
             Self::OrderVoid { deployment } => write!(
                 f,

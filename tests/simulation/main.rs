@@ -13,6 +13,7 @@
 //! | `sight` | what a person sees of all that |
 //! | `crashes` | each story with the daemon killed at each of its writes |
 //! | `events` | what people see with kubectl |
+//! | `hands` | people and autoscalers that set the clones' numbers |
 //! | `schedules` | seeded schedules of everything at once |
 #![allow(
     clippy::unwrap_used,
@@ -24,6 +25,7 @@
 mod crashes;
 mod events;
 mod gauges;
+mod hands;
 mod limits;
 mod log;
 mod orders;

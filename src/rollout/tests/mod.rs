@@ -4,6 +4,7 @@
 mod close;
 mod command;
 mod freeze;
+mod hand;
 mod handover;
 mod judge;
 mod orphans;
@@ -18,9 +19,9 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::observation::{
-    Deployment, DeploymentRest, DeploymentStatus, Disruption, Freshness, Life, Mark, Observation,
-    Observed, Pod, PodPhase, Ready, ReplicaSet, ResourceVersion, Rolling, StateObject, Uid,
-    WallTime,
+    Deployment, DeploymentRest, DeploymentStatus, Disruption, Freshness, Hand, Life, Mark,
+    Observation, Observed, Pod, PodPhase, Ready, ReplicaSet, ResourceVersion, Rolling, StateObject,
+    Uid, WallTime,
 };
 use super::state::{Cause, Elapsed, Failure, Phase, Rejection, Stage, State, Step};
 use super::template::{Template, TemplateHash};
@@ -63,6 +64,7 @@ pub(super) fn deployment(name: &str, image: &str, replicas: u32) -> Deployment {
         observed: Observed::Yes,
         rolling: Rolling::Paused,
         replicas: Replicas(replicas),
+        hand: Hand::Ours,
         template: template(image),
         labels: BTreeMap::from([("team".to_owned(), "shop".to_owned())]),
         rest: DeploymentRest {

@@ -32,7 +32,7 @@ pub(super) fn fill(kind: Kind, object: &mut Value) {
                 or(spec, "enableServiceLinks", || json!(true));
             }
         }
-        Kind::Event | Kind::Lease => {}
+        Kind::Event | Kind::Lease | Kind::Autoscaler => {}
     }
 }
 

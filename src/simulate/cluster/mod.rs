@@ -116,7 +116,7 @@ impl Lags {
             Kind::Deployment => self.deployments,
             Kind::ReplicaSet => self.replica_sets,
             Kind::Pod => self.pods,
-            Kind::PodTemplate | Kind::Event | Kind::Lease => self.others,
+            Kind::PodTemplate | Kind::Event | Kind::Lease | Kind::Autoscaler => self.others,
         }
     }
 
@@ -393,7 +393,9 @@ impl Cluster {
         let end = self.elapsed() + longest;
         let last = || {
             let state = self.shared.lock();
-            let changes = |write: &&Request| !matches!(write.kind, Kind::Lease | Kind::Event);
+            let changes = |write: &&Request| {
+                !matches!(write.kind, Kind::Lease | Kind::Event | Kind::Autoscaler)
+            };
             state
                 .journal
                 .writes

@@ -23,17 +23,20 @@ pub enum Kind {
     Event,
     /// coordination.k8s.io/v1 Lease
     Lease,
+    /// autoscaling/v2 HorizontalPodAutoscaler, which scales nothing here
+    Autoscaler,
 }
 
 impl Kind {
     /// Every kind, in a fixed order.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Deployment,
         Self::ReplicaSet,
         Self::Pod,
         Self::PodTemplate,
         Self::Event,
         Self::Lease,
+        Self::Autoscaler,
     ];
 
     /// The kind's name as in an object's `kind`.
@@ -46,6 +49,7 @@ impl Kind {
             Self::PodTemplate => "PodTemplate",
             Self::Event => "Event",
             Self::Lease => "Lease",
+            Self::Autoscaler => "HorizontalPodAutoscaler",
         }
     }
 
@@ -59,6 +63,7 @@ impl Kind {
             Self::PodTemplate => "podtemplates",
             Self::Event => "events",
             Self::Lease => "leases",
+            Self::Autoscaler => "horizontalpodautoscalers",
         }
     }
 
@@ -70,6 +75,7 @@ impl Kind {
             Self::Pod | Self::PodTemplate => "v1",
             Self::Event => "events.k8s.io/v1",
             Self::Lease => "coordination.k8s.io/v1",
+            Self::Autoscaler => "autoscaling/v2",
         }
     }
 

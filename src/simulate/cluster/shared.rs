@@ -183,6 +183,7 @@ impl Shared {
         let state = &mut *guard;
         let (kind, key) = (request.kind, Key::new(&request.namespace, &request.name));
         let before = state.store.revision();
+        state.store.written_by(&request.agent);
         let outcome = match write {
             Write::Create(object) => state
                 .store

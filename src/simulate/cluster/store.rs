@@ -38,14 +38,15 @@ pub(super) enum Occurrence {
 pub(super) enum Sort {
     /// Something that things follow from.
     Deed,
-    /// An Event, or a condition that somebody patches into a Deployment's status.
+    /// An Event, a condition that somebody patches into a Deployment's status, or an autoscaler, which is only told about.
     Word,
 }
 
 impl Sort {
     pub(super) const fn of(kind: Kind, part: Part, verb: Verb) -> Self {
         match (kind, part, verb) {
-            (Kind::Event, _, _) | (Kind::Deployment, Part::Status, Verb::Patch) => Self::Word,
+            (Kind::Event | Kind::Autoscaler, _, _)
+            | (Kind::Deployment, Part::Status, Verb::Patch) => Self::Word,
             _ => Self::Deed,
         }
     }
@@ -121,6 +122,8 @@ pub(super) struct Store {
     pub(super) random: Random,
     /// Chance for words.
     pub(super) random_of_words: Random,
+    /// In whose name fields are managed now.
+    manager: String,
     revision: u64,
     /// Like the revision, without words.
     turn: u64,
@@ -139,6 +142,7 @@ impl Store {
             clock,
             random: Random::seeded(seed),
             random_of_words: Random::seeded(scramble(seed)),
+            manager: String::new(),
             revision: 1000,
             turn: 1000,
             oldest: 0,
@@ -146,6 +150,23 @@ impl Store {
             objects: BTreeMap::new(),
             history: BTreeMap::new(),
         }
+    }
+
+    /// Has the fields that are written from now on managed by `manager`.
+    pub(super) fn written_by(&mut self, manager: &str) {
+        manager.clone_into(&mut self.manager);
+    }
+
+    /// Notes who manages a Deployment's number: of all managed fields the only one that anybody asks about here.
+    fn note_manager(&self, object: &mut Value) {
+        let entry = json!({
+            "manager": self.manager,
+            "operation": "Update",
+            "apiVersion": "apps/v1",
+            "fieldsType": "FieldsV1",
+            "fieldsV1": {"f:spec": {"f:replicas": {}}},
+        });
+        set(object, &["metadata", "managedFields"], json!([entry]));
     }
 
     /// The newest revision.
@@ -298,6 +319,9 @@ impl Store {
             );
         }
         defaults::fill(kind, &mut object);
+        if kind == Kind::Deployment {
+            self.note_manager(&mut object);
+        }
         let object = Object::new(object);
         validate(kind, &key, &object)?;
         Ok(self.record(kind, &key, sort, object.into_json(), None))
@@ -410,6 +434,9 @@ impl Store {
         keep_what_is_not_written(kind, part, old, &mut new);
         defaults::fill(kind, &mut new);
         let mut candidate = Object::new(new);
+        if kind == Kind::Deployment && candidate.replicas() != old.replicas() {
+            self.note_manager(candidate.json_mut());
+        }
         if part == Part::Main {
             validate(kind, key, &candidate)?;
             validate_update(kind, key, old, &candidate)?;
@@ -636,7 +663,7 @@ fn generation_moves(kind: Kind, old: &Object, new: &Object) -> bool {
         Kind::Deployment => differs("/spec") || differs("/metadata/annotations"),
         Kind::ReplicaSet | Kind::Pod => differs("/spec"),
         Kind::PodTemplate => differs("/template"),
-        Kind::Event | Kind::Lease => false,
+        Kind::Event | Kind::Lease | Kind::Autoscaler => false,
     }
 }
 
@@ -657,6 +684,7 @@ fn keep_what_is_not_written(kind: Kind, part: Part, old: &Object, new: &mut Valu
         "resourceVersion",
         "deletionTimestamp",
         "deletionGracePeriodSeconds",
+        "managedFields",
     ] {
         keep(&["metadata", member]);
     }
@@ -733,7 +761,7 @@ fn validate(kind: Kind, key: &Key, object: &Object) -> Result<(), Refusal> {
         Kind::Deployment | Kind::ReplicaSet => "/spec/template/spec/containers",
         Kind::PodTemplate => "/template/spec/containers",
         Kind::Pod => "/spec/containers",
-        Kind::Event | Kind::Lease => return Ok(()),
+        Kind::Event | Kind::Lease | Kind::Autoscaler => return Ok(()),
     };
     if object.at(containers).is_none() {
         let cause = format!(

@@ -64,6 +64,10 @@ pub fn register(trials: &mut Trials) {
         "neighbours: a real HorizontalPodAutoscaler, at rest and at (2,8): its number once, extra capacity to the accepted version (K36)",
         autoscaled,
     );
+    trials.add(
+        "neighbours: a hand and an autoscaler on a clone, and two autoscalers over the same pods: set back, and told once (K19, K36, K37)",
+        hands_on_clones,
+    );
     for manager in ["helm", "kustomize-controller", "argocd-controller"] {
         for (with, replicas) in [("with", true), ("without", false)] {
             trials.add(
@@ -137,11 +141,19 @@ fn told(requests: &[audit::Request]) -> String {
 }
 
 /// Without a metrics server the autoscaler still holds its target between its bounds, by the same write.
-async fn autoscale(namespace: &Namespace, (least, most): (i32, i32)) {
+async fn autoscale(namespace: &Namespace, bounds: (i32, i32)) {
+    autoscale_target(namespace, ("orders", X), bounds).await;
+}
+
+async fn autoscale_target(
+    namespace: &Namespace,
+    (name, target): (&str, &str),
+    (least, most): (i32, i32),
+) {
     let autoscaler = json!({
-        "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": "orders"},
+        "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": {"name": name},
         "spec": {
-            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": X},
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": target},
             "minReplicas": least, "maxReplicas": most,
         },
     });
@@ -223,6 +235,48 @@ async fn autoscaled(scene: Arc<Scene>) {
     never_beyond_the_step(namespace, X, since.at).await;
     no_other_pods(namespace, X).await;
     quiet(namespace, WHILE).await;
+}
+
+async fn hands_on_clones(scene: Arc<Scene>) {
+    let held = Held::registered(&scene).await;
+    let (base, namespace) = (&held.base, &held.base.namespace);
+    at_rest(namespace, X, "v1", 10).await;
+    let (canary, primary) = ("orders-worker-canary", "orders-worker-primary");
+    autoscale(namespace, (10, 20)).await;
+    autoscale_target(namespace, ("second", canary), (1, 20)).await;
+    let since = Since::now(namespace, &base.daemon).await;
+    namespace.apply(&base.worker.clone().tag("v2")).await;
+    for text in [
+        "HorizontalPodAutoscaler second targets orders-worker-canary",
+        "HorizontalPodAutoscalers orders and second count the same pods",
+    ] {
+        since.log(&base.daemon, text).await;
+    }
+    held.hold_at(since, 2, 8).await;
+    namespace.scale(primary, 9).await;
+    let told = "orders-worker-primary was set to 9 by kubectl and is set back, to 8";
+    let back = since.log(&base.daemon, told).await;
+    step(namespace, X, back.at, (2, 8)).await;
+    // The autoscaler looks again every two seconds, and insists.
+    autoscale_target(namespace, ("second", canary), (4, 20)).await;
+    let told = "orders-worker-canary was set to 4 by kube-controller-manager and is set back, to 2";
+    since.log(&base.daemon, told).await;
+    sleep(WHILE * 2).await;
+    let lines = since.lines(&base.daemon);
+    let told = lines.iter().filter(|line| line.contains("is set back"));
+    assert_eq!(told.count(), 2, "{lines:?}");
+    namespace
+        .kubectl_ok(&["delete", "hpa", "second"], None)
+        .await;
+    step(namespace, X, back.at, (2, 8)).await;
+    held.go_on();
+    since
+        .log(
+            &base.daemon,
+            "at rest: 10 replicas of registry.example/orders-worker:v2",
+        )
+        .await;
+    at_rest(namespace, X, "v2", 10).await;
 }
 
 /// `kubectl apply --server-side`, as this manager and without force; returns what was refused.

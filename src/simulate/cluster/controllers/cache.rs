@@ -68,7 +68,7 @@ impl Caches {
             Kind::Deployment => Some(self.deployments()),
             Kind::ReplicaSet => Some(self.replica_sets()),
             Kind::Pod => Some(self.pods()),
-            Kind::PodTemplate | Kind::Event | Kind::Lease => None,
+            Kind::PodTemplate | Kind::Event | Kind::Lease | Kind::Autoscaler => None,
         }
     }
 

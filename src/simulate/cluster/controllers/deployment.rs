@@ -76,7 +76,7 @@ impl DeploymentController {
             Kind::Pod if change.occurrence == Occurrence::Deleted => {
                 self.on_pod_gone(&change.object)
             }
-            Kind::Pod | Kind::PodTemplate | Kind::Event | Kind::Lease => {}
+            Kind::Pod | Kind::PodTemplate | Kind::Event | Kind::Lease | Kind::Autoscaler => {}
         }
     }
 

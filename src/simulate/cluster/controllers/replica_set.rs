@@ -83,7 +83,8 @@ impl ReplicaSetController {
         match kind {
             Kind::ReplicaSet => self.on_replica_set(change),
             Kind::Pod => self.on_pod(change),
-            Kind::Deployment | Kind::PodTemplate | Kind::Event | Kind::Lease => {}
+            Kind::Deployment | Kind::PodTemplate | Kind::Event | Kind::Lease | Kind::Autoscaler => {
+            }
         }
     }
 
