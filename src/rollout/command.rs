@@ -16,7 +16,7 @@ use super::decide::{Pass, images};
 use super::observation::{ReplicaSet, Role};
 use super::plan::{Event, Next, Plan, Status};
 use super::promote::is_moved;
-use super::rest::is_rejected;
+use super::rest::{forget_failed, is_rejected};
 use super::state::{
     Bypass, Cause, Elapsed, Failure, Motion, Order, Outcome, Phase, Rewrite, Stage, State, Step,
 };
@@ -219,22 +219,25 @@ pub(super) fn decide(pass: &Pass<'_>) -> Option<Plan> {
     };
     let mut events = vec![Event::Answered(answer.clone())];
     events.extend(change.event);
-    let write = Action::WriteState {
+    let mut actions = change.first;
+    actions.push(Action::WriteState {
         resource_version: pass.object.resource_version.clone(),
         state: Box::new(change.state),
         accepted: change.accepted,
         answer: Some(answer),
-    };
+    });
     // What is answered must be true of the cluster, not of a cache.
     Some(pass.observation.live(Plan {
         status: Status::Obeying,
         events,
-        next: Next::Act(vec![write]),
+        next: Next::Act(actions),
     }))
 }
 
 /// What an order changes.
 struct Change {
+    /// What must be done before it is written.
+    first: Vec<Action>,
     state: State,
     accepted: Option<Template>,
     event: Option<Event>,
@@ -243,6 +246,7 @@ struct Change {
 impl Change {
     fn of(state: State) -> Self {
         Self {
+            first: Vec::new(),
             state,
             accepted: None,
             event: None,
@@ -348,9 +352,8 @@ fn abort(pass: &Pass<'_>) -> Verdict {
             let set = canary.and_then(|canary| candidate_set(pass, canary));
             let (state, event) = pass.rejected(candidate, template, set, failure);
             let change = Change {
-                state,
-                accepted: None,
                 event: Some(event),
+                ..Change::of(state)
             };
             Ok((change, "back to the accepted version".to_owned()))
         }
@@ -390,6 +393,7 @@ fn accept_at_zero(pass: &Pass<'_>) -> Verdict {
         ..pass.state.clone()
     };
     let change = Change {
+        first: forget_failed(pass),
         state,
         accepted: Some(template.clone()),
         event: Some(Event::AcceptedByOrder {

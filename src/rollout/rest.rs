@@ -242,11 +242,11 @@ fn single_out(
             rollout: pass.state.rollout.next(),
             ..pass.state.clone()
         };
-        return Plan::act(status, vec![pass.write(state, Some(set.template.clone()))]).telling(
-            Event::AcceptedByHand {
-                images: images(&set.template),
-            },
-        );
+        let mut actions = forget_failed(pass);
+        actions.push(pass.write(state, Some(set.template.clone())));
+        return Plan::act(status, actions).telling(Event::AcceptedByHand {
+            images: images(&set.template),
+        });
     }
     if keeper.is_none() {
         // Nothing with pods is deleted before the accepted version has its own.
@@ -326,6 +326,12 @@ fn failed_set<'a>(pass: &Pass<'a>) -> Option<&'a ReplicaSet> {
     sets.find(|set| set.owner == *stash && set.life == Life::Alive && set.name == name)
 }
 
+/// Before the state forgets a rejection: what is left of it in the stash would be taken for a version that once was the
+/// accepted one.
+pub(super) fn forget_failed(pass: &Pass<'_>) -> Vec<Action> {
+    failed_set(pass).map(delete).into_iter().collect()
+}
+
 /// Opens a rollout: the intent is written first, everything else follows from it. Only what ran as the accepted version
 /// is history: the ReplicaSet of the version that failed goes when another is tried, its hash is remembered.
 fn open(pass: &Pass<'_>) -> Plan {
@@ -338,7 +344,7 @@ fn open(pass: &Pass<'_>) -> Plan {
     let candidate = pass.original.template.hash();
     let ladder = pass.ladder();
     let rollout = pass.state.rollout.next();
-    let mut actions: Vec<Action> = failed_set(pass).map(delete).into_iter().collect();
+    let mut actions = forget_failed(pass);
     let bypass = bypass(pass, &candidate);
     let vetting = match bypass {
         Some(why) => Vetting::Bypass {

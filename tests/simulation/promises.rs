@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::Value;
-use volery::cluster::CONDITION;
+use volery::cluster::{COMMAND_ANNOTATION, CONDITION};
 use volery::rollout::command::{Answer, Answered};
 use volery::rollout::state::{Cause, Order, Outcome, Phase, Stage, State, Step};
 use volery::rollout::template::Template;
@@ -50,6 +50,10 @@ pub struct Promises {
     state: Option<State>,
     /// What the last order was answered.
     answer: Option<Answer>,
+    /// The order that waits.
+    command: Option<String>,
+    /// Orders by their ids that were answered.
+    answered: BTreeSet<String>,
     /// When the present step began.
     step_began: Duration,
     /// How many pods of the candidate may be started.
@@ -94,6 +98,8 @@ impl Promises {
             status: None,
             state: None,
             answer: None,
+            command: None,
+            answered: BTreeSet::new(),
             step_began: Duration::ZERO,
             allowed: None,
             wanted: VecDeque::new(),
@@ -219,12 +225,16 @@ impl Promises {
         let answer: Option<Answer> = object
             .annotation("volery.dev/answer")
             .and_then(|text| serde_json::from_str(text).ok());
+        let is_new = answer != self.answer;
+        let command = object.annotation(COMMAND_ANNOTATION).map(str::to_owned);
+        let taken = std::mem::replace(&mut self.command, command.clone());
+        if write.agent == AGENT && taken != command {
+            self.taken(taken, answer.as_ref().filter(|_| is_new), &next, broken);
+        }
         // This very write carries a person's order out.
         let ordered = answer
             .as_ref()
-            .filter(|answer| {
-                answer.outcome == Answered::Done && self.answer.as_ref() != Some(*answer)
-            })
+            .filter(|answer| answer.outcome == Answered::Done && is_new)
             .map(|answer| answer.command.clone());
         self.answer = answer;
         let ordered = ordered.as_deref();
@@ -311,6 +321,47 @@ impl Promises {
             Phase::Registering | Phase::AtRest | Phase::Opening { .. } | Phase::Releasing => {
                 self.allowed = None;
             }
+        }
+    }
+
+    /// An order is taken off the state object with its answer, once, and one that is refused changes nothing.
+    fn taken(
+        &mut self,
+        order: Option<String>,
+        answer: Option<&Answer>,
+        next: &State,
+        broken: &mut Vec<String>,
+    ) {
+        let order = order.unwrap_or_default();
+        let Some(answer) = answer else {
+            broken.push(format!("{order:?} was taken and not answered"));
+            return;
+        };
+        if let Some(id) = &answer.id
+            && !(order.contains(&format!("id={id}")) && self.answered.insert(id.clone()))
+        {
+            broken.push(format!("{order:?} was answered {answer:?}"));
+        }
+        let kept = |state: &State| {
+            let phase = std::mem::discriminant(&state.phase);
+            let State {
+                rollout,
+                accepted,
+                rejected,
+                motion,
+                order,
+                leaving,
+                ..
+            } = state.clone();
+            (phase, rollout, accepted, rejected, motion, order, leaving)
+        };
+        if answer.outcome == Answered::Refused
+            && self
+                .state
+                .as_ref()
+                .is_some_and(|last| kept(last) != kept(next))
+        {
+            broken.push(format!("{answer:?} changed the state to {next:?}"));
         }
     }
 

@@ -9,14 +9,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::sleep;
+use volery::cluster::COMMAND_ANNOTATION;
 use volery::config::OnFailure;
-use volery::rollout::state::{Phase, Stage};
+use volery::rollout::state::{Motion, Phase, Stage};
 use volery::simulate::cluster::{Behaviour, Fault, Kind, Lag, Lags, Refusal, Request};
 
 use super::gauges::Gauge;
 use super::limits::Limits;
 use super::timeline::decisions;
-use super::world::{AGENT, Deaths, NAMESPACE, Weather, World, X, in_virtual_time};
+use super::world::{AGENT, Deaths, NAMESPACE, STATE, Weather, World, X, in_virtual_time};
 
 /// Seeds tried when nothing is said.
 const SEEDS: std::ops::Range<u64> = 0..120;
@@ -176,6 +177,43 @@ fn strike(world: &World, dice: &mut Dice, hands: bool) {
     }
 }
 
+/// What people order, each as likely.
+const ORDERS: [&str; 12] = [
+    "hold",
+    "resume",
+    "resume",
+    "abort",
+    "promote",
+    "retry",
+    "retry",
+    "bypass",
+    "restart",
+    "undo",
+    "undo to=1",
+    "nonsense",
+];
+
+/// Gives an order as `kubectl annotate` does, unless one waits.
+fn order(world: &World, dice: &mut Dice, number: &mut u32) {
+    let is_free = world
+        .object(Kind::PodTemplate, STATE)
+        .is_some_and(|object| object.annotation(COMMAND_ANNOTATION).is_none());
+    if is_free {
+        *number += 1;
+        world.command(&format!("{} id={number}", dice.pick(&ORDERS)));
+    }
+}
+
+/// Nothing is left of the orders: each was answered, and with the promises' watch over it once.
+fn no_order_waits(world: &World) {
+    let waits = world
+        .object(Kind::PodTemplate, STATE)
+        .is_some_and(|object| object.annotation(COMMAND_ANNOTATION).is_some());
+    if waits {
+        world.fail("an order was never answered");
+    }
+}
+
 /// One schedule; returns the decisions and writes of the daemon.
 async fn schedule(seed: u64) -> Vec<String> {
     // The pauses of kube's watches are drawn from it.
@@ -220,8 +258,18 @@ async fn schedule(seed: u64) -> Vec<String> {
     });
     world.start_daemon();
     world.until_registered(X).await;
+    // Of its own, too.
+    let mut boss = Dice(seed.rotate_left(17));
+    let gives_orders = boss.one_in(2);
+    let mut given = 0;
     for _ in 0..3 + dice.below(8) {
         strike(&world, &mut dice, hands);
+        if gives_orders {
+            for _ in 0..boss.below(4) {
+                sleep(boss.milliseconds(20_000)).await;
+                order(&world, &mut boss, &mut given);
+            }
+        }
         let pause = if dice.one_in(3) { 3000 } else { 90_000 };
         sleep(dice.milliseconds(pause)).await;
     }
@@ -229,6 +277,18 @@ async fn schedule(seed: u64) -> Vec<String> {
     world.cluster.stop_intercepting();
     world.gauges.set_all(None);
     world.until_stable(Duration::from_secs(2 * 3600)).await;
+    no_order_waits(&world);
+    let is_held = |world: &World| {
+        let state = world.state(X);
+        state.is_some_and(|state| state.motion == Motion::Held)
+    };
+    if is_held(&world) {
+        world.command("resume");
+        world
+            .until("no longer on hold", |world| !is_held(world))
+            .await;
+        world.until_stable(Duration::from_secs(2 * 3600)).await;
+    }
     converged(&world);
 
     world.apply(X, 5, LAST);

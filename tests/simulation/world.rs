@@ -10,14 +10,15 @@ use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 use tracing::subscriber::DefaultGuard;
 use volery::analysis::{Metrics, Query};
-use volery::cluster::CONDITION;
+use volery::cluster::{COMMAND_ANNOTATION, CONDITION};
 use volery::config::{AfterRollback, Config, Loaded, OnFailure};
 use volery::daemon::{self, Ground, Lifetime};
 use volery::rollout::state::{Phase, State};
+use volery::rollout::template::Template;
 use volery::simulate::clock;
 use volery::simulate::cluster::{
-    ClientOptions, Cluster, Conduct, Kind, Lags, Lifeline, Object, Options, Propagation, Turn,
-    deployment,
+    ClientOptions, Cluster, Conduct, Kind, Lags, Lifeline, Object, Options, Patch, Propagation,
+    Turn, deployment,
 };
 use volery::telemetry::health::Health;
 use volery::telemetry::log::Clock;
@@ -31,6 +32,8 @@ use super::timeline::timeline;
 pub const NAMESPACE: &str = "workers";
 pub const AGENT: &str = "volery";
 pub const X: &str = "orders";
+/// X's state object.
+pub const STATE: &str = "orders-volery";
 /// The second service.
 pub const Y: &str = "invoices";
 
@@ -252,6 +255,16 @@ impl World {
         self.note(&format!("resume {name}"));
         self.hands_in_it(Duration::from_secs(120));
         self.cluster.set_paused(NAMESPACE, name, false).unwrap();
+    }
+
+    /// Gives an order, as `kubectl annotate` does.
+    pub fn command(&self, order: &str) {
+        self.note(&format!("orders {order}"));
+        let annotations = serde_json::json!({COMMAND_ANNOTATION: order});
+        let patch = Patch::Merge(serde_json::json!({"metadata": {"annotations": annotations}}));
+        self.cluster
+            .patch(Kind::PodTemplate, NAMESPACE, STATE, patch)
+            .unwrap();
     }
 
     /// Patches the status of X strategically, as somebody else's tool may do.
@@ -561,7 +574,7 @@ impl World {
                 .count(),
         )
         .unwrap();
-        if let Err(why) = self.shows_how_it_stands(&original, image) {
+        if let Err(why) = self.shows_how_it_stands(&original) {
             wrong.push(why);
         }
         if right != wanted || pods.len() != usize::try_from(wanted).unwrap() {
@@ -579,12 +592,20 @@ impl World {
     }
 
     /// The condition on X says so.
-    fn shows_how_it_stands(&self, original: &Object, accepted: &str) -> Result<(), String> {
+    fn shows_how_it_stands(&self, original: &Object) -> Result<(), String> {
         let rejected = self
             .state(original.name())
             .and_then(|state| state.rejected)
             .is_some_and(|rejection| rejection.images == [original.image().to_owned()]);
-        let expected = if original.image() == accepted {
+        // A restart that failed has the accepted version's image.
+        let template = |object: Option<Object>, place: &str| {
+            let raw = object?.at(place)?.clone();
+            Some(Template::new(raw).hash())
+        };
+        let object = self.object(Kind::PodTemplate, &format!("{}-volery", original.name()));
+        let same =
+            template(object, "/template") == template(Some(original.clone()), "/spec/template");
+        let expected = if same {
             ("True", "AtRest")
         } else if original.replicas() == 0 && !rejected {
             ("Unknown", "WaitingForReplicas")

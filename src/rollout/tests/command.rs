@@ -463,6 +463,22 @@ fn a_version_accepted_by_hand_at_zero_replicas_is_what_comes_back() {
 }
 
 #[test]
+fn a_version_that_failed_is_no_history_once_another_is_accepted_by_order() {
+    let mut seen = at_rest(V3, 0);
+    reject(&mut seen, candidate(), Some("orders-2"));
+    give(&mut seen, set("orders-2", "orders-volery", V2, 0));
+    let plan = ordered(&seen, "promote");
+    let [
+        Action::DeleteReplicaSet { name, .. },
+        Action::WriteState { state, .. },
+    ] = actions(&plan)
+    else {
+        panic!("{plan:?}")
+    };
+    assert_eq!((name.as_str(), &state.rejected), ("orders-2", &None));
+}
+
+#[test]
 fn a_release_by_order_does_what_was_decided_about_the_template() {
     let rejected = || {
         let mut seen = at_rest(V2, 10);

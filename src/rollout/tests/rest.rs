@@ -217,3 +217,21 @@ fn a_clone_left_over_is_removed_when_it_owns_nothing() {
             .starts_with("blocked: Deployment orders-primary exists")
     );
 }
+
+#[test]
+fn a_version_that_failed_is_no_history_once_another_is_accepted_by_hand() {
+    let mut seen = at_rest(V3, 10);
+    seen.replica_sets[0].available = Replicas(0);
+    reject(&mut seen, candidate(), Some("orders-2"));
+    give(&mut seen, set("orders-2", "orders-volery", V2, 0));
+    give(&mut seen, set("orders-3", "orders", V3, 10));
+    let plan = decided(&seen, 0);
+    let [
+        Action::DeleteReplicaSet { name, .. },
+        Action::WriteState { state, .. },
+    ] = actions(&plan)
+    else {
+        panic!("{plan:?}")
+    };
+    assert_eq!((name.as_str(), &state.rejected), ("orders-2", &None));
+}
