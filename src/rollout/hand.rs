@@ -16,10 +16,7 @@ pub(super) fn tell(pass: &Pass<'_>, mut plan: Plan) -> Plan {
         return plan;
     };
     for action in actions {
-        let Action::Scale {
-            clone, from, to, ..
-        } = action
-        else {
+        let Action::Scale { clone, from, .. } = action else {
             continue;
         };
         let scaled = pass.deployment((*clone).into());
@@ -28,8 +25,7 @@ pub(super) fn tell(pass: &Pass<'_>, mut plan: Plan) -> Plan {
                 clone: scaled.name.clone(),
                 deployment: pass.original.name.clone(),
                 by: by.clone(),
-                from: *from,
-                to: *to,
+                number: *from,
             });
         }
     }

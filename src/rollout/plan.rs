@@ -499,9 +499,7 @@ pub enum Event {
         /// Who: the name under which the API server knows the hand.
         by: String,
         /// The number that was set.
-        from: Replicas,
-        /// The number that the clone gets.
-        to: Replicas,
+        number: Replicas,
     },
     /// An autoscaler targets a clone (case K36).
     AutoscalerOfClone {
@@ -1312,13 +1310,12 @@ impl fmt::Display for Event {
                 clone,
                 deployment,
                 by,
-                from,
-                to,
+                number,
             } => write!(
                 f,
-                "{clone} was set to {from} by {by} and is set back, to {to}: while a rollout is open its steps say the \
-                 clones' numbers; to stop it where it is: volery hold {deployment}; to go back: volery abort {deployment}; for \
-                 more or fewer pods: kubectl scale deploy/{deployment}"
+                "{clone} was set to {number} by {by} and is set back: while a rollout is open its steps say the clones' numbers; \
+                 to stop it where it is: volery hold {deployment}; to go back: volery abort {deployment}; for more or fewer pods: \
+                 kubectl scale deploy/{deployment}"
             ),
             Self::AutoscalerOfClone {
                 autoscaler,

@@ -46,7 +46,6 @@ fn a_number_set_by_hand_is_set_back_and_told_once_in_a_rollout() {
             );
             for word in [
                 "orders-primary was set to 9 by user",
-                "to 6",
                 "volery hold orders",
                 "volery abort orders",
             ] {

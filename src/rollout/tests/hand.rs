@@ -7,12 +7,8 @@ use crate::rollout::plan::Event;
 fn set_back(plan: &Plan) -> Vec<String> {
     let told = plan.events.iter().filter_map(|event| match event {
         Event::SetBack {
-            clone,
-            by,
-            from,
-            to,
-            ..
-        } => Some(format!("{clone} by {by}: {from} to {to}")),
+            clone, by, number, ..
+        } => Some(format!("{clone} to {number} by {by}")),
         _ => None,
     });
     told.collect()
@@ -31,13 +27,13 @@ fn a_number_set_by_hand_is_set_back_and_told() {
     by_kubectl(&mut seen.primary);
     assert_eq!(
         set_back(&decided(&seen, 1)),
-        ["orders-primary by kubectl: 8 to 6"]
+        ["orders-primary to 8 by kubectl"]
     );
     let mut seen = in_step(4, Stage::Checking, 7, 6);
     by_kubectl(&mut seen.canary);
     assert_eq!(
         set_back(&decided(&seen, 1)),
-        ["orders-canary by kubectl: 7 to 4"]
+        ["orders-canary to 7 by kubectl"]
     );
     // Set by hand to what it is anyway.
     let mut seen = checking();

@@ -254,12 +254,12 @@ async fn hands_on_clones(scene: Arc<Scene>) {
     }
     held.hold_at(since, 2, 8).await;
     namespace.scale(primary, 9).await;
-    let told = "orders-worker-primary was set to 9 by kubectl and is set back, to 8";
+    let told = "orders-worker-primary was set to 9 by kubectl and is set back";
     let back = since.log(&base.daemon, told).await;
     step(namespace, X, back.at, (2, 8)).await;
     // The autoscaler looks again every two seconds, and insists.
     autoscale_target(namespace, ("second", canary), (4, 20)).await;
-    let told = "orders-worker-canary was set to 4 by kube-controller-manager and is set back, to 2";
+    let told = "orders-worker-canary was set to 4 by kube-controller-manager and is set back";
     since.log(&base.daemon, told).await;
     sleep(WHILE * 2).await;
     let lines = since.lines(&base.daemon);
