@@ -4,8 +4,9 @@
 use super::Replicas;
 use super::action::{Action, CloneRole};
 use super::decide::{Desired, Pass, delete, images};
+use super::freeze::let_shrink;
 use super::handover::{Handover, await_recognition, hand_over, scale};
-use super::observation::{Deployment, Life, ReplicaSet, Role};
+use super::observation::{Deployment, Life, ReplicaSet, Role, Rolling};
 use super::plan::{Event, Next, Plan, Status};
 use super::register::stash;
 use super::replicas::{Haste, Retreat, Side, Sides, retreat};
@@ -18,6 +19,9 @@ pub(super) fn decide(pass: &Pass<'_>, outcome: &Outcome, elapsed: Elapsed) -> Pl
         outcome: outcome.clone(),
     };
     if let Some(plan) = pass.repause(status.clone()) {
+        return plan;
+    }
+    if let Some(plan) = let_go(pass, &status) {
         return plan;
     }
     let set = pass.accepted_set();
@@ -43,6 +47,19 @@ pub(super) fn decide(pass: &Pass<'_>, outcome: &Outcome, elapsed: Elapsed) -> Pl
         Handover::Unrecognised => await_recognition(status, Role::Original, elapsed),
         Handover::Done => tidy(pass, outcome, status),
     }
+}
+
+/// A canary of two versions, paused amid its replacement, does not shrink whatever its number says: its strategy is
+/// `Recreate`. It is given one by which it does, and only once its number is lower than what it has, so that none grows.
+fn let_go(pass: &Pass<'_>, status: &Status) -> Option<Plan> {
+    let canary = pass.deployment(Role::Canary)?;
+    let sets = || pass.observation.replica_sets_of(&canary.uid);
+    let wanted = sets().map(|set| set.replicas.0);
+    let is_stuck = canary.rolling == Rolling::Paused
+        && canary.rest.recreates()
+        && sets().filter(|set| !set.is_empty()).count() > 1
+        && wanted.fold(0, u32::saturating_add) > canary.replicas.0;
+    is_stuck.then(|| Plan::act(status.clone(), vec![let_shrink(canary)]))
 }
 
 /// Brings the numbers back: the primary to R, the canary to 0. After a failure all at once: a bad consumer harms data
