@@ -21,9 +21,6 @@ pub(super) fn decide(pass: &Pass<'_>, outcome: &Outcome, elapsed: Elapsed) -> Pl
     if let Some(plan) = pass.repause(status.clone()) {
         return plan;
     }
-    if let Some(plan) = let_go(pass, &status) {
-        return plan;
-    }
     let set = pass.accepted_set();
     let primary_runs = pass
         .deployment(Role::Primary)
@@ -74,7 +71,9 @@ fn take_back(
     let canary = pass.deployment(Role::Canary);
     let Some(primary) = primary else {
         // X has the accepted version's pods back and keeps their number itself.
-        let canary = canary.filter(|canary| canary.replicas != Replicas::ZERO)?;
+        let Some(canary) = canary.filter(|canary| canary.replicas != Replicas::ZERO) else {
+            return let_go(pass, status);
+        };
         let action = scale(CloneRole::Canary, canary, Replicas::ZERO);
         return Some(Plan::act(status.clone(), vec![action]));
     };
@@ -116,13 +115,15 @@ fn take_back(
             Some(Plan::act(status.clone(), actions))
         }
         Retreat::AwaitPrimary => Some(Plan::wait_for(status.clone(), abort - elapsed.duration())),
-        Retreat::AwaitRoom => Some(Plan::wait(Status::TakingBack {
-            outcome: outcome.clone(),
-            going: there(pass, canary),
-            most: pass.envelope().most(pass.wanted()),
-            stuck: canary.and_then(|canary| pass.stuck(&[canary])),
-        })),
-        Retreat::Done => None,
+        Retreat::AwaitRoom => let_go(pass, status).or_else(|| {
+            Some(Plan::wait(Status::TakingBack {
+                outcome: outcome.clone(),
+                going: there(pass, canary),
+                most: pass.envelope().most(pass.wanted()),
+                stuck: canary.and_then(|canary| pass.stuck(&[canary])),
+            }))
+        }),
+        Retreat::Done => let_go(pass, status),
     }
 }
 

@@ -21,7 +21,7 @@ pub const V4: &str = "orders:v4";
 
 /// The stories of a worker whose service says `on_failure: freeze`.
 const FORWARD_ONLY: [&str; 8] = [
-    "a fix that hangs is cancelled",
+    "a fix that hangs is aborted",
     "frozen at the second step and fixed",
     "frozen, scaled and fixed",
     "frozen and cancelled",
@@ -515,7 +515,7 @@ pub const STORIES: &[Story] = &[
         starts: &[(V1, 10), (V2, 8), (V3, 10)],
     },
     Story {
-        name: "a fix that hangs is cancelled",
+        name: "a fix that hangs is aborted",
         act: |world| {
             async move {
                 world.until_frozen_at_the_second_step().await;
@@ -529,8 +529,8 @@ pub const STORIES: &[Story] = &[
                     })
                     .await;
                 tokio::time::sleep(Duration::from_secs(5)).await;
-                world.apply(X, 10, V1);
-                world.until("cancelled", |world| world.is_at_rest(X)).await;
+                world.command("abort");
+                world.until("aborted", |world| world.is_at_rest(X)).await;
             }
             .boxed_local()
         },
@@ -887,7 +887,7 @@ macro_rules! for_every_story {
             a_fix_overtaken_by_another: "a fix overtaken by another",
             frozen_before_the_first_pod_is_ready: "frozen before the first pod is ready",
             frozen_pods_deleted_by_hand: "frozen pods deleted by hand",
-            a_fix_that_hangs_is_cancelled: "a fix that hangs is cancelled",
+            a_fix_that_hangs_is_aborted: "a fix that hangs is aborted",
             restored_and_put_back_every_ten_seconds: "restored, and put back every ten seconds",
             capped_promoted: "capped: promoted",
             capped_fails_at_the_second_step: "capped: fails at the second step",

@@ -179,7 +179,7 @@ fn what_must_not_be_restored_is_not() {
 
 #[test]
 fn a_canary_of_two_versions_that_was_stopped_amid_its_replacement_is_let_go() {
-    let mut seen = closing(Outcome::Cancelled, 2, 8);
+    let mut seen = closing(Outcome::Cancelled, 2, 10);
     give(&mut seen, set("orders-3", "orders-canary", V3, 2));
     let stopped = |seen: &mut Observation, canary: u32| {
         let clone = seen.canary.as_mut().expect("is open");
