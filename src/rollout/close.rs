@@ -4,8 +4,9 @@
 use super::Replicas;
 use super::action::{Action, CloneRole};
 use super::decide::{Desired, Pass, delete, images};
+use super::freeze::let_shrink;
 use super::handover::{Handover, await_recognition, hand_over, scale};
-use super::observation::{Deployment, Life, ReplicaSet, Role};
+use super::observation::{Deployment, Life, ReplicaSet, Role, Rolling};
 use super::plan::{Event, Next, Plan, Status};
 use super::register::stash;
 use super::replicas::{Haste, Retreat, Side, Sides, retreat};
@@ -45,6 +46,19 @@ pub(super) fn decide(pass: &Pass<'_>, outcome: &Outcome, elapsed: Elapsed) -> Pl
     }
 }
 
+/// A canary of two versions, paused amid its replacement, does not shrink whatever its number says: its strategy is
+/// `Recreate`. It is given one by which it does, and only once its number is lower than what it has, so that none grows.
+fn let_go(pass: &Pass<'_>, status: &Status) -> Option<Plan> {
+    let canary = pass.deployment(Role::Canary)?;
+    let sets = || pass.observation.replica_sets_of(&canary.uid);
+    let wanted = sets().map(|set| set.replicas.0);
+    let is_stuck = canary.rolling == Rolling::Paused
+        && canary.rest.recreates()
+        && sets().filter(|set| !set.is_empty()).count() > 1
+        && wanted.fold(0, u32::saturating_add) > canary.replicas.0;
+    is_stuck.then(|| Plan::act(status.clone(), vec![let_shrink(canary)]))
+}
+
 /// Brings the numbers back: the primary to R, the canary to 0. After a failure all at once: a bad consumer harms data
 /// (case K04). Where nothing failed, by turns: the envelope holds (promise 3).
 fn take_back(
@@ -57,7 +71,9 @@ fn take_back(
     let canary = pass.deployment(Role::Canary);
     let Some(primary) = primary else {
         // X has the accepted version's pods back and keeps their number itself.
-        let canary = canary.filter(|canary| canary.replicas != Replicas::ZERO)?;
+        let Some(canary) = canary.filter(|canary| canary.replicas != Replicas::ZERO) else {
+            return let_go(pass, status);
+        };
         let action = scale(CloneRole::Canary, canary, Replicas::ZERO);
         return Some(Plan::act(status.clone(), vec![action]));
     };
@@ -99,13 +115,15 @@ fn take_back(
             Some(Plan::act(status.clone(), actions))
         }
         Retreat::AwaitPrimary => Some(Plan::wait_for(status.clone(), abort - elapsed.duration())),
-        Retreat::AwaitRoom => Some(Plan::wait(Status::TakingBack {
-            outcome: outcome.clone(),
-            going: there(pass, canary),
-            most: pass.envelope().most(pass.wanted()),
-            stuck: canary.and_then(|canary| pass.stuck(&[canary])),
-        })),
-        Retreat::Done => None,
+        Retreat::AwaitRoom => let_go(pass, status).or_else(|| {
+            Some(Plan::wait(Status::TakingBack {
+                outcome: outcome.clone(),
+                going: there(pass, canary),
+                most: pass.envelope().most(pass.wanted()),
+                stuck: canary.and_then(|canary| pass.stuck(&[canary])),
+            }))
+        }),
+        Retreat::Done => let_go(pass, status),
     }
 }
 

@@ -716,6 +716,14 @@ impl Plan {
         }
     }
 
+    /// The same plan, with something that is done before all else of it.
+    pub(super) fn after(mut self, first: Action) -> Self {
+        if let Next::Act(actions) = &mut self.next {
+            actions.insert(0, first);
+        }
+        self
+    }
+
     /// The same plan, with something to tell.
     pub(super) fn telling(mut self, event: Event) -> Self {
         self.events.push(event);

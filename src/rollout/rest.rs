@@ -113,31 +113,35 @@ fn take_order(pass: &Pass<'_>, status: &Status) -> Option<Plan> {
             void()
         }
         Order::Rewrite { with, instead_of } => match rewritten(pass, with) {
-            Some(template) if template == original.template => {
+            Some(template) => {
                 let why = match with {
                     Rewrite::Restart { .. } => Some(Bypass::Restart),
                     Rewrite::Undo { .. } => Some(Bypass::Undo),
                     Rewrite::Restore | Rewrite::Release => None,
                 };
-                done(why.map(|why| Order::Bypass {
+                let carried_out = done(why.map(|why| Order::Bypass {
                     candidate: template.hash(),
                     why,
-                }))
+                }));
+                if template == original.template {
+                    carried_out
+                } else if original.template.hash() == *instead_of {
+                    // In the same breath: whatever puts the old one back is not answered by a second try.
+                    let rewrite = Action::Rewrite {
+                        name: name.clone(),
+                        uid: original.uid.clone(),
+                        resource_version: original.resource_version.clone(),
+                        template,
+                    };
+                    carried_out.after(rewrite).telling(Event::Rewritten {
+                        with: with.clone(),
+                        deployment: name.clone(),
+                    })
+                } else {
+                    void()
+                }
             }
-            Some(template) if original.template.hash() == *instead_of => Plan::act(
-                status.clone(),
-                vec![Action::Rewrite {
-                    name: name.clone(),
-                    uid: original.uid.clone(),
-                    resource_version: original.resource_version.clone(),
-                    template,
-                }],
-            )
-            .telling(Event::Rewritten {
-                with: with.clone(),
-                deployment: name.clone(),
-            }),
-            Some(_) | None => void(),
+            None => void(),
         },
     };
     Some(pass.observation.live(plan))

@@ -20,7 +20,8 @@ pub const V3: &str = "orders:v3";
 pub const V4: &str = "orders:v4";
 
 /// The stories of a worker whose service says `on_failure: freeze`.
-const FORWARD_ONLY: [&str; 7] = [
+const FORWARD_ONLY: [&str; 8] = [
+    "a fix that hangs is aborted",
     "frozen at the second step and fixed",
     "frozen, scaled and fixed",
     "frozen and cancelled",
@@ -514,6 +515,29 @@ pub const STORIES: &[Story] = &[
         starts: &[(V1, 10), (V2, 8), (V3, 10)],
     },
     Story {
+        name: "a fix that hangs is aborted",
+        act: |world| {
+            async move {
+                world.until_frozen_at_the_second_step().await;
+                world
+                    .cluster
+                    .turn_pods(NAMESPACE, V3, Behaviour::NeverReady);
+                world.apply(X, 10, V3);
+                world
+                    .until("both versions on the canary", |world| {
+                        starts(world).contains_key(V3)
+                    })
+                    .await;
+                tokio::time::sleep(Duration::from_secs(5)).await;
+                world.command("abort");
+                world.until("aborted", |world| world.is_at_rest(X)).await;
+            }
+            .boxed_local()
+        },
+        end: End::AtRest(V1),
+        starts: &[],
+    },
+    Story {
         name: "restored, and put back every ten seconds",
         act: |world| {
             async move {
@@ -863,6 +887,7 @@ macro_rules! for_every_story {
             a_fix_overtaken_by_another: "a fix overtaken by another",
             frozen_before_the_first_pod_is_ready: "frozen before the first pod is ready",
             frozen_pods_deleted_by_hand: "frozen pods deleted by hand",
+            a_fix_that_hangs_is_aborted: "a fix that hangs is aborted",
             restored_and_put_back_every_ten_seconds: "restored, and put back every ten seconds",
             capped_promoted: "capped: promoted",
             capped_fails_at_the_second_step: "capped: fails at the second step",

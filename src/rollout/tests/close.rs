@@ -130,7 +130,11 @@ fn the_original_gets_the_accepted_template_again_where_the_service_says_so_and_o
     assert_eq!(written(&plan).order, Some(order));
     *state(&mut seen) = written(&plan).clone();
     let plan = restored(&seen, managed);
-    let [Action::Rewrite { template: new, .. }] = actions(&plan) else {
+    let [
+        Action::Rewrite { template: new, .. },
+        Action::WriteState { .. },
+    ] = actions(&plan)
+    else {
         panic!("{plan:?}")
     };
     assert_eq!(*new, template(V1));
@@ -171,4 +175,24 @@ fn what_must_not_be_restored_is_not() {
         assert_eq!(written(&plan).order, None, "{why}");
     }
     assert_eq!(written(&decided(&failed(), 0)).order, None);
+}
+
+#[test]
+fn a_canary_of_two_versions_that_was_stopped_amid_its_replacement_is_let_go() {
+    let mut seen = closing(Outcome::Cancelled, 2, 10);
+    give(&mut seen, set("orders-3", "orders-canary", V3, 2));
+    let stopped = |seen: &mut Observation, canary: u32| {
+        let clone = seen.canary.as_mut().expect("is open");
+        clone.rest.strategy = json!({"type": "Recreate"});
+        clone.replicas = Replicas(canary);
+    };
+    let strategy = |seen: &Observation| match actions(&decided(seen, 0)) {
+        [Action::StopRolling { strategy, .. }] => Some(strategy["type"].clone()),
+        _ => None,
+    };
+    stopped(&mut seen, 0);
+    assert_eq!(strategy(&seen), Some(json!("RollingUpdate")));
+    // While its number is not lower it would grow by that.
+    stopped(&mut seen, 4);
+    assert_eq!(strategy(&seen), None);
 }

@@ -346,7 +346,7 @@ fn a_restart_writes_the_template_once_and_rolls_it_without_checks() {
     let mut seen = at_rest(V1, 10);
     obey(&mut seen, "restart");
     let plan = decided(&seen, 0);
-    let [Action::Rewrite { template, .. }] = actions(&plan) else {
+    let [Action::Rewrite { template, .. }, Action::WriteState { .. }] = actions(&plan) else {
         panic!("{plan:?}")
     };
     assert_eq!(
@@ -391,7 +391,11 @@ fn an_undo_goes_to_the_revision_asked_for() {
         let mut seen = history();
         obey(&mut seen, order);
         let plan = decided(&seen, 0);
-        let [Action::Rewrite { template: new, .. }] = actions(&plan) else {
+        let [
+            Action::Rewrite { template: new, .. },
+            Action::WriteState { .. },
+        ] = actions(&plan)
+        else {
             panic!("{plan:?}")
         };
         assert_eq!(*new, template(expected), "{order}");
@@ -412,7 +416,11 @@ fn an_undo_of_what_was_rejected_touches_no_pod() {
     reject(&mut seen, candidate(), None);
     obey(&mut seen, "undo");
     let plan = decided(&seen, 0);
-    let [Action::Rewrite { template: new, .. }] = actions(&plan) else {
+    let [
+        Action::Rewrite { template: new, .. },
+        Action::WriteState { .. },
+    ] = actions(&plan)
+    else {
         panic!("{plan:?}")
     };
     assert_eq!(*new, template(V1));
@@ -496,7 +504,7 @@ fn a_release_by_order_does_what_was_decided_about_the_template() {
     ));
     assert!(matches!(
         actions(&decided(&seen, 0)),
-        [Action::Rewrite { .. }]
+        [Action::Rewrite { .. }, Action::WriteState { .. }]
     ));
     x(&mut seen).template = template(V1);
     let plan = decided(&seen, 0);
