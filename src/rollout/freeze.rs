@@ -16,7 +16,7 @@ use super::open::{Prepared, prepare_canary};
 use super::plan::{Event, Images, Next, Plan, Position, Status};
 use super::replicas::{Counting, Counts, Ladder};
 use super::state::{Cause, Elapsed, Failure, Motion, Phase, State, Step};
-use super::step::{Clones, Kind, Stand, candidate_set, clones, in_place, position};
+use super::step::{Clones, Kind, Stand, candidate_set, clones, in_place};
 use super::template::TemplateHash;
 
 /// A frozen rollout: both clones keep their numbers.
@@ -102,8 +102,16 @@ fn kind(pass: &Pass<'_>, step: &Step) -> Kind {
     }
 }
 
+/// The place at which it stands is that at which it froze, whatever becomes of R: it is one thing to tell.
 fn at(pass: &Pass<'_>, step: &Step) -> Position {
-    position(pass, step, kind(pass, step))
+    let ladder = Ladder::of(pass.service, step.wanted);
+    match kind(pass, step) {
+        Kind::Checked => Position::Checked {
+            number: step.number,
+            of: ladder.checked_steps().max(step.number),
+        },
+        Kind::Finishing => Position::Finishing,
+    }
 }
 
 impl Stand<'_> {

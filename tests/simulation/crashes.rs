@@ -76,7 +76,11 @@ fn sweep(story: &Story, weather: usize, blow: Blow) {
                     story.name
                 ));
             }
-            // A blow may cost an Event, but nothing is told a second time as if it were something else.
+            // A blow may cost an Event, but nothing is told a second time as if it were something else. Where a blow may
+            // change what happens, it may change what is told.
+            if story.starts.is_empty() {
+                return;
+            }
             for (reason, count) in world.told() {
                 if count > told.get(&reason).copied().unwrap_or_default() {
                     world.fail(&format!(

@@ -349,7 +349,7 @@ impl World {
     pub fn told(&self) -> BTreeMap<String, usize> {
         let mut told = BTreeMap::new();
         for event in self.events() {
-            *told.entry(event.reason).or_default() += 1;
+            *told.entry(event.reason).or_default() += usize::try_from(event.count).unwrap();
         }
         told
     }
