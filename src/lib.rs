@@ -5,6 +5,7 @@ pub mod chain;
 pub mod cluster;
 pub mod config;
 pub mod daemon;
+pub mod notify;
 pub mod operator;
 pub mod rollout;
 pub mod simulate;

@@ -17,6 +17,7 @@ use volery::analysis::{Metrics, NoMetrics, Prometheus};
 use volery::chain::chain;
 use volery::config::{ConfigError, Loaded, parse_duration};
 use volery::daemon::{self, Ground, Lifetime};
+use volery::notify::{Alerts, Carrier, Http};
 use volery::telemetry::health::{self, Health};
 use volery::telemetry::log;
 
@@ -174,13 +175,18 @@ async fn run(
         Some(url) => Arc::new(Prometheus::new(url.as_str())?),
         None => Arc::new(NoMetrics),
     };
+    let clock = log::wall_clock();
+    let carrier: Arc<dyn Carrier> = Arc::new(Http::new());
+    let channels = loaded.config.channels.values();
+    let alerts = Alerts::new(channels, &|name| std::env::var(name).ok(), &carrier, &clock);
     let client = volery::cluster::connect().await?;
     let daemon = daemon::run(
         &loaded,
         Ground {
             client,
             metrics,
-            clock: log::wall_clock(),
+            alerts,
+            clock,
             health,
             release_after,
             lifetime,

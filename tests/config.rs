@@ -6,10 +6,12 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
-use volery::config::{Bound, Config, ConfigError, Loaded, Service, ServiceName, display_duration};
+use volery::config::{
+    Audience, Bound, Config, ConfigError, Loaded, Service, ServiceName, display_duration,
+};
 
 /// The keys of Volery's own, by the names they have in the file.
-fn own_keys(service: &Service) -> [(&'static str, String); 11] {
+fn own_keys(service: &Service) -> [(&'static str, String); 12] {
     let or_absent = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
     let list = |set: &BTreeSet<String>| {
         let items: Vec<&str> = set.iter().map(String::as_str).collect();
@@ -36,6 +38,13 @@ fn own_keys(service: &Service) -> [(&'static str, String); 11] {
         ("ignore_containers", list(&service.ignore_containers)),
         ("ignore_completed", service.ignore_completed.to_string()),
         ("copy_labels", list(&service.copy_labels)),
+        (
+            "notify",
+            match &service.notify {
+                Audience::Everyone => "-".to_owned(),
+                Audience::Only(names) => list(&names.iter().map(ToString::to_string).collect()),
+            },
+        ),
     ]
 }
 
@@ -155,7 +164,7 @@ fn all_mistakes_of_a_file_are_told_at_once_with_their_places() {
     let text = r#"prometheus-base-url: prometheus:9090
 poll-intervall: 2s
 namespace: workers
-notify: []
+notify: https://hooks.slack.com/services/hunter2
 
 orders-consumer:
   brekpoint: 50%
@@ -204,6 +213,12 @@ const EVERY_KEY: &str = r#"prometheus-base-url: http://prometheus.monitoring:909
 namespace: workers
 poll-interval: 1s
 max-concurrent-rollouts: 5
+notify:
+  - name: on-call
+    slack: {url-from-env: SLACK_URL}
+    events: [failed, frozen, promoted]
+  - name: hook
+    webhook: {url: http://alerts.ops/volery, header-from-file: /etc/volery/token}
 defaults:
   breakpoint: 50%
   step: 10%
@@ -233,6 +248,7 @@ orders-consumer:
   copy_labels:
     - team
     - example.com/tier
+  notify: [on-call]
 invoices: {}
 "#;
 
@@ -376,6 +392,23 @@ fn each_global_setting_tells_what_it_cannot_take() {
         "defaults: 10%",
         "defaults: {step: 0%, brekpoint: 50%, colour: red}",
         "default: {step: 10%}",
+        "notify:",
+        "notify: [https://hooks.slack.com/services/hunter2]",
+        "notify: [{slack: https://hooks.slack.com/services/hunter2}]",
+        "notify: [{name: On Call, slack: {url-from-env: https://hooks.slack.com/services/hunter2}}]",
+        "notify: [{name: a, slack: {url: https://hooks.slack.com/services/hunter2}}]",
+        "notify: [{name: a, slack: {url-from-env: A, url-from-file: /a}}]",
+        "notify: [{name: a, slack: {}, webhook: {}}, {name: b, webhook: {}}]",
+        "notify: [{name: a, webhook: {url: http://me:hunter2@alerts.ops/}}]",
+        "notify: [{name: a, webhook: {url: alerts.ops, header-from-env: Bearer hunter2}}]",
+        "notify: [{name: a, webhook: {url: http://a/, header-from-env: A, header-from-file: /a}}]",
+        "notify: [{name: a, slck: {url-from-env: A}}]",
+        "notify: [{name: a, slack: {url-from-env: A}, events: [fail, failed]}]",
+        "notify: [{name: a, slack: {url-from-env: A}, events: []}]",
+        "notify: [{name: a, slack: {url-from-env: A}}, {name: a, slack: {url-from-env: A}}]",
+        "notify: [{name: a, slack: {url-from-env: A}}]\ndefaults: {notify: [b]}",
+        "defaults: {notify: a}",
+        "defaults: {notify: [a]}",
     ]
     .iter()
     .map(|line| told_of_problems(&format!("namespace: workers\n{line}\n")))

@@ -102,7 +102,7 @@ impl Cluster {
     }
 
     /// The time of day, in whole seconds as the API shows times.
-    fn now(&self) -> Timestamp {
+    pub fn now(&self) -> Timestamp {
         Timestamp::from_second((self.clock)().as_second()).unwrap_or_default()
     }
 

@@ -9,10 +9,11 @@
 //! | `schema` | the keys, their meanings, their defaults; the tree to a [`Config`] |
 //! | `reader` | one mapping key by key, and the mistakes in it |
 //! | `load` | the file on disk, and the outcome of reading it |
-//! | `units`, `bound`, `choices`, `names`, `labels`, `prometheus_url` | the values |
+//! | `units`, `bound`, `choices`, `names`, `labels`, `channels`, `prometheus_url` | the values |
 //! | `problem` | what can be wrong, and how a person reads it |
 
 mod bound;
+mod channels;
 mod choices;
 mod document;
 mod labels;
@@ -29,6 +30,10 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 pub use bound::{Bound, BoundError};
+pub(crate) use channels::post_url;
+pub use channels::{
+    Address, Audience, Channel, ChannelError, ChannelName, Medium, Occasion, Secret,
+};
 pub use choices::{
     AfterRollback, CanaryOn, ChoiceError, CompletedContainers, KnownGood, OnFailure,
 };
@@ -54,6 +59,8 @@ pub struct Config {
     pub poll_interval: Duration,
     /// `max-concurrent-rollouts`: how many rollouts may be open at once; further ones wait their turn.
     pub max_concurrent_rollouts: NonZeroU32,
+    /// `notify`: where alerts go. A channel that is wrong in the file is not in it.
+    pub channels: BTreeMap<ChannelName, Channel>,
     /// The services by their keys in the file.
     pub services: BTreeMap<ServiceName, Service>,
 }
@@ -116,6 +123,8 @@ pub struct Service {
     /// `copy_labels`: the keys of those labels of X that its clones carry too. None by which Volery or another tool
     /// would tell an object for its own.
     pub copy_labels: BTreeSet<String>,
+    /// `notify`: which channels are told of what happens to it.
+    pub notify: Audience,
 }
 
 impl Service {
@@ -150,6 +159,7 @@ impl Service {
             ignore_containers: BTreeSet::new(),
             ignore_completed: CompletedContainers::Count,
             copy_labels: BTreeSet::new(),
+            notify: Audience::Everyone,
         })
     }
 }

@@ -20,13 +20,14 @@ use crate::analysis::{Metrics, Query};
 use crate::chain::chain;
 use crate::cluster::{Cluster, Events, Kind, Registered};
 use crate::config::{Config, Loaded, Service, display_duration};
+use crate::notify::Alerts;
 use crate::rollout::{Desired, Turn};
 use crate::telemetry::health::Health;
 use crate::telemetry::log::Clock;
 use service::{ServiceTask, Shared};
 use turns::Turns;
 
-/// How long the last Events may take when the daemon ends.
+/// How long the last Events and alerts may take when the daemon ends.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Whether the daemon goes on.
@@ -55,6 +56,8 @@ pub struct Ground {
     pub client: Client,
     /// Where checks ask.
     pub metrics: Arc<dyn Metrics>,
+    /// Who is told of what happens. A daemon closes it when it ends.
+    pub alerts: Alerts,
     /// The clock on the wall.
     pub clock: Clock,
     /// Is told when every watch has delivered its first full list.
@@ -75,6 +78,7 @@ pub async fn run(loaded: &Loaded, ground: Ground) -> Result<(), DaemonError> {
     let Ground {
         client,
         metrics,
+        alerts,
         clock,
         health,
         release_after,
@@ -111,6 +115,7 @@ pub async fn run(loaded: &Loaded, ground: Ground) -> Result<(), DaemonError> {
     let shared = Shared {
         cluster: cluster.clone(),
         events: events.clone(),
+        alerts: alerts.clone(),
         turns: Arc::new(Turns::new(
             config.max_concurrent_rollouts,
             cluster.store().clone(),
@@ -121,6 +126,7 @@ pub async fn run(loaded: &Loaded, ground: Ground) -> Result<(), DaemonError> {
     };
     let mut writing = JoinSet::new();
     writing.spawn(events.clone().write());
+    let mut alerting = alerts.deliver();
     let mut services = JoinSet::new();
     let mut ending = lifetime.clone();
     let work = async {
@@ -175,8 +181,12 @@ pub async fn run(loaded: &Loaded, ground: Ground) -> Result<(), DaemonError> {
         ended.map_err(DaemonError::Task)?;
     }
     events.close();
+    alerts.close();
+    let last_words = async {
+        while writing.join_next().await.is_some() || alerting.join_next().await.is_some() {}
+    };
     // What is not written by then is in the log.
-    let _ = tokio::time::timeout(LAST_WORDS, writing.join_next()).await;
+    let _ = tokio::time::timeout(LAST_WORDS, last_words).await;
     info!("stopped; every worker runs on, and the next start goes on where this one was");
     Ok(())
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use tokio::sync::{Notify, watch};
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tracing::debug;
@@ -15,6 +16,7 @@ use super::turns::Turns;
 use crate::analysis::{CheckReport, Checker, Finding, Metrics, PodName, Query};
 use crate::cluster::{Cluster, ClusterError, Condition, Events, Notice, Registered, Tone};
 use crate::config::{Service, display_duration};
+use crate::notify::{Alert, Alerts};
 use crate::rollout::autoscaler::{self, Autoscaler};
 use crate::rollout::plan::Attention;
 use crate::rollout::state::State;
@@ -31,6 +33,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 pub(super) struct Shared {
     pub cluster: Cluster,
     pub events: Events,
+    pub alerts: Alerts,
     pub turns: Arc<Turns>,
     pub metrics: Arc<dyn Metrics>,
     pub poll_interval: Duration,
@@ -47,11 +50,23 @@ pub(super) struct ServiceTask {
     stopwatch: Stopwatch,
     told: Told,
     sign: Sign,
+    acquaintance: Acquaintance,
+    /// The id of the last alert about how a rollout began or ended.
+    alerted: Option<String>,
     check: Option<JoinHandle<CheckReport>>,
     report: Option<CheckReport>,
     /// Looks at the namespace's autoscalers, which nothing waits for.
     autoscalers: JoinSet<Result<Vec<Autoscaler>, ClusterError>>,
     failures: u32,
+}
+
+/// Whether what is found of the service has been told.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Acquaintance {
+    /// Perhaps not: an earlier daemon wrote it, or a write was never answered.
+    New,
+    /// It has.
+    Made,
 }
 
 enum Rest {
@@ -92,6 +107,8 @@ impl ServiceTask {
             stopwatch: Stopwatch::default(),
             told,
             sign,
+            acquaintance: Acquaintance::New,
+            alerted: None,
             check: None,
             report: None,
             autoscalers: JoinSet::new(),
@@ -194,6 +211,9 @@ impl ServiceTask {
             events,
             next,
         } = plan;
+        if std::mem::replace(&mut self.acquaintance, Acquaintance::Made) == Acquaintance::New {
+            self.alert_once(|service, time| Alert::of_find(service, &observation, time));
+        }
         let standing = Standing::of(&observation);
         if !matches!(next, Next::Check(_)) {
             self.drop_check();
@@ -207,6 +227,7 @@ impl ServiceTask {
             Next::Act(actions) => {
                 if let Err(error) = self.act(&observation, &actions, moment).await {
                     self.stopwatch.not_written();
+                    self.acquaintance = Acquaintance::New;
                     if matches!(error, ClusterError::Stale { .. }) {
                         return self.stale(&error).await;
                     }
@@ -238,13 +259,37 @@ impl ServiceTask {
         }
     }
 
-    /// Tells what happened, in the log and on X.
+    /// Tells what happened, in the log, on X, and to whom it may concern.
     fn happened(&mut self, observation: &Observation, event: &Event) {
         if matches!(event, Event::Registered { .. } | Event::Candidate { .. }) {
             self.look_for_autoscalers();
         }
         let attention = self.told.event(event);
         self.tell(observation, event.reason(), &event.to_string(), attention);
+        self.alert_once(|service, time| Alert::of_event(service, observation, event, time));
+    }
+
+    /// Tells how a rollout began or ended, unless that was the last such thing told.
+    fn alert_once(&mut self, words: impl FnOnce(&Service, Timestamp) -> Option<Alert>) {
+        if let Some(alert) = self.words(words)
+            && self.alerted.as_ref() != Some(&alert.id)
+        {
+            self.alerted = Some(alert.id.clone());
+            self.shared.alerts.tell(&self.service.notify, alert);
+        }
+    }
+
+    fn alert(&self, words: impl FnOnce(&Service, Timestamp) -> Option<Alert>) {
+        if let Some(alert) = self.words(words) {
+            self.shared.alerts.tell(&self.service.notify, alert);
+        }
+    }
+
+    fn words(&self, words: impl FnOnce(&Service, Timestamp) -> Option<Alert>) -> Option<Alert> {
+        if self.shared.alerts.is_empty() {
+            return None;
+        }
+        words(&self.service, self.shared.cluster.now())
     }
 
     /// Tells what the service is doing, once: in the log and as a condition on X, and as an Event when people look for
@@ -263,6 +308,7 @@ impl ServiceTask {
             let shown = original.and_then(|original| self.sign.shown(original));
             if shown.is_none() || shown != Condition::of(status) {
                 self.tell(observation, status.reason(), &status.to_string(), attention);
+                self.alert(|service, time| Alert::of_status(service, observation, status, time));
             }
         }
         let wanted = self.told.said().and_then(Condition::of);

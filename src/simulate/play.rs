@@ -20,6 +20,7 @@ use crate::analysis::Query;
 use crate::cluster::STATE_ANNOTATION;
 use crate::config::{Loaded, Service, ServiceName, display_duration};
 use crate::daemon::{self, DaemonError, Ground, Lifetime};
+use crate::notify::Alerts;
 use crate::rollout::action::state_name;
 use crate::rollout::state::{Phase, State};
 use crate::telemetry::health::Health;
@@ -289,6 +290,7 @@ impl<'a> Play<'a> {
                 Ground {
                     client,
                     metrics,
+                    alerts: Alerts::none(),
                     clock,
                     health: Health::default(),
                     release_after: RELEASE_AFTER,

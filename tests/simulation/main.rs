@@ -14,6 +14,7 @@
 //! | `crashes` | each story with the daemon killed at each of its writes |
 //! | `events` | what people see with kubectl |
 //! | `hands` | people and autoscalers that set the clones' numbers |
+//! | `alerts` | what people are told by webhooks |
 //! | `schedules` | seeded schedules of everything at once |
 #![allow(
     clippy::unwrap_used,
@@ -22,6 +23,7 @@
     clippy::wildcard_enum_match_arm
 )]
 
+mod alerts;
 mod crashes;
 mod events;
 mod gauges;

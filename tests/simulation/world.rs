@@ -11,8 +11,9 @@ use tokio::time::sleep;
 use tracing::subscriber::DefaultGuard;
 use volery::analysis::{Metrics, Query};
 use volery::cluster::{COMMAND_ANNOTATION, CONDITION};
-use volery::config::{AfterRollback, Config, Loaded, OnFailure};
+use volery::config::{AfterRollback, Channel, Config, Loaded, OnFailure};
 use volery::daemon::{self, Ground, Lifetime};
+use volery::notify::{Alerts, Carrier};
 use volery::rollout::state::{Phase, State};
 use volery::rollout::template::Template;
 use volery::simulate::clock;
@@ -107,6 +108,8 @@ struct Keeping {
     /// How long a dead daemon stays dead.
     downtime: Mutex<Duration>,
     ended: Mutex<Option<String>>,
+    /// What takes alerts to their channels.
+    carrier: Mutex<Option<Arc<dyn Carrier>>>,
 }
 
 /// Runs a test in virtual time.
@@ -180,6 +183,7 @@ impl World {
             present: Mutex::default(),
             downtime: Mutex::new(Duration::from_secs(1)),
             ended: Mutex::default(),
+            carrier: Mutex::default(),
         });
         Self {
             cluster,
@@ -298,6 +302,13 @@ impl World {
         let _ = self
             .cluster
             .delete(kind, NAMESPACE, name, Propagation::Background);
+    }
+
+    /// Alerts go to this channel by this carrier, from the next start of the daemon on.
+    pub fn alert(&self, channel: Channel, carrier: Arc<dyn Carrier>) {
+        let mut loaded = self.keeping.loaded.lock().unwrap();
+        loaded.config.channels.insert(channel.name.clone(), channel);
+        *self.keeping.carrier.lock().unwrap() = Some(carrier);
     }
 
     pub fn note(&self, what: &str) {
@@ -645,6 +656,13 @@ async fn keep(keeping: Arc<Keeping>) {
         let (end, lifetime) = watch::channel(Lifetime::Running);
         let metrics: Arc<dyn Metrics> = keeping.gauges.clone();
         let clock = keeping.clock.clone();
+        let alerts = match &*keeping.carrier.lock().unwrap() {
+            Some(carrier) => {
+                let channels = loaded.config.channels.values();
+                Alerts::new(channels, &|_| None, carrier, &clock)
+            }
+            None => Alerts::none(),
+        };
         let release_after = Duration::from_secs(60);
         let mut daemon = tokio::spawn(async move {
             daemon::run(
@@ -652,6 +670,7 @@ async fn keep(keeping: Arc<Keeping>) {
                 Ground {
                     client,
                     metrics,
+                    alerts,
                     clock,
                     health: Health::default(),
                     release_after,

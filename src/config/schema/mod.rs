@@ -2,6 +2,7 @@
 //!
 //! Reading goes on after a mistake, so that a person sees all of them at once.
 
+mod notify;
 #[cfg(test)]
 mod tests;
 
@@ -13,6 +14,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use super::bound::{Bound, BoundError};
+use super::channels::ChannelName;
 use super::choices::{AfterRollback, CanaryOn, CompletedContainers, KnownGood, OnFailure};
 use super::document::{Content, Entry, Malformed, Mapping, Node};
 use super::labels::copied_label;
@@ -31,17 +33,17 @@ const POLL_INTERVAL: &str = "poll-interval";
 const MAX_CONCURRENT_ROLLOUTS: &str = "max-concurrent-rollouts";
 const DEFAULTS: &str = "defaults";
 
+/// Globally the channels, in a service the names of those that are told of it.
+const NOTIFY: &str = "notify";
+
 const GLOBAL_KEYS: &[&str] = &[
     PROMETHEUS,
     NAMESPACE,
     POLL_INTERVAL,
     MAX_CONCURRENT_ROLLOUTS,
     DEFAULTS,
+    NOTIFY,
 ];
-
-/// A word that means a global setting in the format (design section 5), so that no service may take it: it would
-/// turn into a setting one day, and until then into a service that nobody meant.
-const RESERVED_KEYS: [&str; 1] = ["notify"];
 
 const MAX_SURGE: &str = "max_surge";
 const MAX_UNAVAILABLE: &str = "max_unavailable";
@@ -68,6 +70,7 @@ const SERVICE_KEYS: &[&str] = &[
     "ignore_containers",
     "ignore_completed",
     "copy_labels",
+    NOTIFY,
     NAMESPACE,
     "deployment",
 ];
@@ -267,14 +270,6 @@ impl Reader<'_> {
             if GLOBAL_KEYS.contains(&entry.key.as_str()) {
                 continue;
             }
-            if RESERVED_KEYS.contains(&entry.key.as_str()) {
-                self.problem(
-                    entry.at,
-                    printable(&entry.key),
-                    Fault::UnknownKey { known: GLOBAL_KEYS },
-                );
-                continue;
-            }
             match (&entry.value.content, nearest(&entry.key, GLOBAL_KEYS)) {
                 (Content::Text(_) | Content::Nothing | Content::List(_), Some(nearest)) => {
                     misspelt.push(nearest);
@@ -309,12 +304,14 @@ impl Reader<'_> {
         let poll_interval = self.global(&globals, POLL_INTERVAL, found, duration_above_zero);
         let max_concurrent_rollouts =
             self.global(&globals, MAX_CONCURRENT_ROLLOUTS, found, rollouts);
-        let defaults = self.defaults(&globals);
+        let notify = self.notify(&globals);
+        let channels = notify.known.as_ref();
+        let defaults = self.defaults(&globals, channels);
         let absent = defaults.as_ref().map_or(Absent::Builtin, Absent::FallBack);
 
         let mut drafts: Vec<Draft> = entries
             .into_iter()
-            .filter_map(|entry| self.entry(entry, absent, &namespace))
+            .filter_map(|entry| self.entry(entry, absent, &namespace, channels))
             .collect();
         for draft in &mut drafts {
             if mapping.repeats(draft.name.as_str()) {
@@ -354,6 +351,7 @@ impl Reader<'_> {
                     Global::Given(most) => most,
                     Global::Absent | Global::Wrong => DEFAULT_MAX_CONCURRENT_ROLLOUTS,
                 },
+                channels: notify.channels,
                 services,
             },
             refused,
@@ -382,7 +380,11 @@ impl Reader<'_> {
     ///
     /// A service that would take from it what is wrong, or what a key that means nothing may have been meant as, is
     /// refused: it keeps its old values.
-    fn defaults<'n>(&mut self, globals: &Fields<'n>) -> Option<Defaults<'n>> {
+    fn defaults<'n>(
+        &mut self,
+        globals: &Fields<'n>,
+        channels: Option<&BTreeSet<ChannelName>>,
+    ) -> Option<Defaults<'n>> {
         let all_wrong = || Defaults {
             mapping: None,
             wrong: SERVICE_KEYS.iter().copied().collect(),
@@ -400,7 +402,7 @@ impl Reader<'_> {
         };
         let path = globals.path_to(DEFAULTS);
         let fields = self.fields(path, node.at, mapping, SERVICE_KEYS, Absent::LeftOpen);
-        self.service(&fields, None, &Global::Absent);
+        self.service(&fields, None, &Global::Absent, channels);
         if globals.mapping.repeats(DEFAULTS) {
             return Some(all_wrong());
         }
@@ -431,6 +433,7 @@ impl Reader<'_> {
         entry: &Entry,
         absent: Absent<'_>,
         namespace: &Global<String>,
+        channels: Option<&BTreeSet<ChannelName>>,
     ) -> Option<Draft> {
         let problems_before = self.problems.len();
         let name = match entry.key.parse::<ServiceName>() {
@@ -458,7 +461,7 @@ impl Reader<'_> {
         };
         let path = printable(&entry.key);
         let fields = self.fields(path, entry.at, mapping, SERVICE_KEYS, absent);
-        let (target, service) = self.service(&fields, name.as_ref(), namespace);
+        let (target, service) = self.service(&fields, name.as_ref(), namespace, channels);
         let name = name?;
         let is_right = self.problems.len() == problems_before;
         Some(Draft {
@@ -474,6 +477,7 @@ impl Reader<'_> {
         fields: &Fields<'_>,
         name: Option<&ServiceName>,
         global_namespace: &Global<String>,
+        channels: Option<&BTreeSet<ChannelName>>,
     ) -> (Option<Target>, Option<Service>) {
         let breakpoint = self.required(fields, "breakpoint", AN_AMOUNT, str::parse::<Amount>);
         let step = self.required(fields, "step", AN_AMOUNT, str::parse::<Amount>);
@@ -528,6 +532,7 @@ impl Reader<'_> {
             str::parse,
         );
         let copy_labels = self.set(fields, "copy_labels", LABELS, copied_label);
+        let notify = self.audience(fields, channels);
 
         let namespace = self.take(
             fields,
@@ -588,6 +593,7 @@ impl Reader<'_> {
                 ignore_containers: ignore_containers?,
                 ignore_completed: ignore_completed?,
                 copy_labels: copy_labels?,
+                notify: notify?,
             })
         };
         let service = service();

@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use super::super::Loaded;
+use super::super::{Audience, Loaded};
 use super::*;
 
 const GLOBALS: &str = "prometheus-base-url: http://prometheus:9090\nnamespace: workers\n";
@@ -85,6 +85,7 @@ fn absent_keys_with_a_natural_default_take_it() {
     assert_eq!(service.ignore_containers, BTreeSet::new());
     assert_eq!(service.ignore_completed, CompletedContainers::Count);
     assert_eq!(service.copy_labels, BTreeSet::new());
+    assert_eq!(service.notify, Audience::Everyone);
     assert_eq!(loaded.config.poll_interval, Duration::from_secs(2));
     assert_eq!(loaded.config.max_concurrent_rollouts.get(), 20);
 }
@@ -119,6 +120,7 @@ fn every_key_that_is_given_is_taken() {
                 ("ignore_containers", "[proxy, agent]"),
                 ("ignore_completed", "true"),
                 ("copy_labels", "[team, example.com/tier]"),
+                ("notify", "[]"),
             ]
         )
     ));
@@ -149,6 +151,7 @@ fn every_key_that_is_given_is_taken() {
             ignore_containers: ["agent", "proxy"].map(str::to_owned).into(),
             ignore_completed: CompletedContainers::Ignore,
             copy_labels: ["example.com/tier", "team"].map(str::to_owned).into(),
+            notify: Audience::Only(BTreeSet::new()),
         }
     );
     assert_eq!(loaded.config.max_concurrent_rollouts.get(), 3);
@@ -393,13 +396,12 @@ fn a_wrong_global_setting_refuses_exactly_the_services_that_need_it() {
 }
 
 #[test]
-fn a_word_reserved_for_a_setting_is_no_service() {
+fn the_word_of_a_setting_is_no_service() {
     let loaded = load(&format!("{GLOBALS}{}", entry("notify", &[])));
     assert_eq!(
         problems(&loaded),
         [
-            "notify: unknown key; expected one of prometheus-base-url, namespace, poll-interval, \
-             max-concurrent-rollouts, defaults"
+            "notify: a mapping: expected a list of channels, each with a name and either slack or webhook"
         ]
     );
     assert!(loaded.config.services.is_empty());

@@ -15,6 +15,7 @@ use volery::{
     analysis::{Answer, Labels, Measure, Metrics, Query, Response, Sample, Unavailable},
     config::{Config, Loaded},
     daemon::{self, DaemonError, Ground, Lifetime},
+    notify::Alerts,
     simulate::{
         clock,
         cluster::{self, Cluster, Kind, Options, Part, Patch, Turn, Verb},
@@ -218,6 +219,7 @@ impl Stage {
             let ground = Ground {
                 client,
                 metrics,
+                alerts: Alerts::none(),
                 clock: clock::start(),
                 health: Health::default(),
                 release_after: Duration::from_secs(1),
