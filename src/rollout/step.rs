@@ -178,7 +178,7 @@ pub(super) fn candidate_set<'a>(pass: &Pass<'a>, canary: &Deployment) -> Option<
 }
 
 /// At R = 0 the step is still one of those that R had (case K30).
-pub(super) fn position(pass: &Pass<'_>, step: &Step, kind: Kind) -> Position {
+fn position(pass: &Pass<'_>, step: &Step, kind: Kind) -> Position {
     let wanted = match pass.wanted() {
         Replicas::ZERO => step.wanted,
         wanted => wanted,
