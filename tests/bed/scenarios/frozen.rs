@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use super::{
     base::{Base, Since},
     between::{Hold, at_every_write},
+    leaving::nothing_of_ours,
     promises::{
         at_rest, envelope, never_more_of, never_more_than, quiet, started, stash, step, untouched,
     },
@@ -40,6 +41,53 @@ pub fn register(trials: &mut Trials) {
     trials.add(
         "frozen: a fix that is never available is frozen in its turn, and the next one gets through",
         twice,
+    );
+    trials.add(
+        "frozen: resumed with good metrics it is checked again and promoted (K29)",
+        async |scene| {
+            let (base, at) = frozen(&scene).await;
+            base.namespace.set_metric("v2", "my_errors", 0.0);
+            base.order("resume", "done: the same version is checked again")
+                .await;
+            at.log(&base.daemon, "promoted: ").await;
+            at_rest(&base.namespace, X, "v2", 10).await;
+            started(&base.namespace, at.at, &[("v2", 6)]).await;
+        },
+    );
+    trials.add(
+        "frozen: promoted by hand it goes on without checks (K29)",
+        async |scene| {
+            let (base, at) = frozen(&scene).await;
+            base.order("promote", "done: the remaining checks are skipped")
+                .await;
+            at_rest(&base.namespace, X, "v2", 10).await;
+            started(&base.namespace, at.at, &[("v2", 6)]).await;
+        },
+    );
+    trials.add(
+        "frozen: aborted it goes back to the accepted version (K29)",
+        async |scene| {
+            let (base, at) = frozen(&scene).await;
+            base.order("abort", "done: back to the accepted version")
+                .await;
+            at.log(&base.daemon, "rejected: ").await;
+            at_rest(&base.namespace, X, "v1", 10).await;
+            started(&base.namespace, at.at, &[("v1", 4)]).await;
+        },
+    );
+    trials.add(
+        "frozen: released by order it is given back with the accepted version (K06)",
+        async |scene| {
+            let (base, at) = frozen(&scene).await;
+            base.order(
+                "release template=accepted",
+                "done: the service is given back",
+            )
+            .await;
+            at.log(&base.daemon, "released: un-paused").await;
+            started(&base.namespace, at.at, &[("v1", 4)]).await;
+            nothing_of_ours(&base.namespace).await;
+        },
     );
     trials.add(
         "frozen: killed after every single write of a replacement in place",

@@ -103,7 +103,7 @@ async fn with_the_accepted(namespace: &Namespace, before: &Value) -> Value {
 }
 
 /// The Deployment has its own ReplicaSets, and nothing else is there.
-async fn nothing_of_ours(namespace: &Namespace) {
+pub(super) async fn nothing_of_ours(namespace: &Namespace) {
     let x = namespace.complete(X).await;
     eventually("no object of Volery's", async || {
         let all = ["get", "deployments,podtemplates", "-o", "name"];

@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 
 use super::{
     base::{Base, Held, Since},
-    promises::{at_rest, envelope, started, stopped},
+    promises::{at_rest, envelope, started, step, stopped},
 };
 use crate::{
     kubelet::Behaviour,
@@ -110,6 +110,29 @@ pub fn register(trials: &mut Trials) {
             refused(namespace, &["bypass", X], "on hold").await;
             done(namespace, &["resume", "--all"], "no longer on hold").await;
             at_rest(namespace, X, "v2", 10).await;
+        },
+    );
+
+    trials.add(
+        "orders: on hold at (2,8) only R is followed, and resume goes on from there (K40)",
+        async |scene| {
+            let (held, since, _) = Held::at(&scene, 2, 8).await;
+            let base = &held.base;
+            let namespace = &base.namespace;
+            done(namespace, &["hold", X], "nothing is rolled out").await;
+            since
+                .log(&base.daemon, "on hold at step 1/3: canary 2, primary 8")
+                .await;
+            held.go_on();
+            let before = namespace.now().await;
+            namespace.scale(X, 12).await;
+            step(namespace, X, before, (2, 10)).await;
+            namespace.scale(X, 10).await;
+            step(namespace, X, before, (2, 8)).await;
+            started(namespace, since.at, &[("v1", 2), ("v2", 2)]).await;
+            done(namespace, &["resume", X], "no longer on hold").await;
+            at_rest(namespace, X, "v2", 10).await;
+            started(namespace, since.at, &[("v1", 2), ("v2", 10)]).await;
         },
     );
 

@@ -58,6 +58,33 @@ pub fn register(trials: &mut Trials) {
     );
 
     trials.add(
+        "two: where one rollout may be open the other waits its turn, and is then rolled out",
+        async |scene| {
+            let namespace = scene.namespace().await;
+            let first = "max-concurrent-rollouts: 1\n";
+            let daemon = both_registered_with(&namespace, &namespace, first).await;
+            namespace.set_metric("v2", "my_errors", 0.0);
+            let since = Since::now(&namespace, &daemon).await;
+            namespace.apply(&billing().tag("b2")).await;
+            since.log(&daemon, "billing-worker: rollout 1: ").await;
+            namespace.apply(&Worker::default().tag("v2")).await;
+            since
+                .log(&daemon, "orders-worker: waiting for its turn: ")
+                .await
+                .log(&daemon, "billing-worker: promoted: ")
+                .await
+                .log(&daemon, "orders-worker: rollout 1: ")
+                .await
+                .log(&daemon, "orders-worker: promoted: ")
+                .await;
+            at_rest(&namespace, GOOD, "b2", 10).await;
+            at_rest(&namespace, BAD, "v2", 10).await;
+            started(&namespace, since.at, &[("b2", 10), ("v2", 10)]).await;
+            envelope_of_tags(&namespace, since.at, 10, 2, &["b1", "b2"]).await;
+        },
+    );
+
+    trials.add(
         "two: one service that cannot be registered does not keep the other from its rollout",
         async |scene: Arc<Scene>| {
             let namespace = scene.namespace().await;
@@ -101,6 +128,11 @@ fn text(bad: &Namespace, good: &Namespace) -> String {
 }
 
 async fn both_registered(bad: &Namespace, good: &Namespace) -> Daemon {
+    both_registered_with(bad, good, "").await
+}
+
+/// `first` is what the file begins with.
+async fn both_registered_with(bad: &Namespace, good: &Namespace, first: &str) -> Daemon {
     let (orders, billing) = (Worker::default(), billing());
     tokio::join!(bad.running(&orders), good.running(&billing));
     for (tag, errors) in [("b1", 0.0), ("b2", 0.0)] {
@@ -109,7 +141,8 @@ async fn both_registered(bad: &Namespace, good: &Namespace) -> Daemon {
     for (tag, errors) in [("v1", 0.0), ("v2", 1.0)] {
         bad.set_metric(tag, "my_errors", errors);
     }
-    let daemon = bad.daemon(&bad.daemon_setup(&text(bad, good))).await;
+    let text = first.to_owned() + &text(bad, good);
+    let daemon = bad.daemon(&bad.daemon_setup(&text)).await;
     daemon.log_contains("orders-worker: at rest").await;
     daemon.log_contains("billing-worker: at rest").await;
     daemon
