@@ -296,7 +296,7 @@ async fn words(namespace: &Namespace, command: &str) -> Vec<String> {
         .replace("-n workers ", "")
         .replace("deploy/X", &format!("deploy/{X}"))
         .replace("\"X\"", &format!("\"{X}\""))
-        .replace("deploy/orders-consumer", &format!("deploy/{X}"))
+        .replace("orders-consumer", X)
         .replace("YOUR-LABEL", X)
         // What the shell would take away.
         .replace('\'', "");
