@@ -1,5 +1,6 @@
 //! What the design promises, tried with the real daemon on the real control plane. A file of scenarios is one line here, twice.
 
+mod alerts;
 pub mod base;
 mod between;
 mod break_glass;
@@ -30,6 +31,7 @@ use crate::scene::Trials;
 
 /// Adds all scenarios.
 pub fn register(trials: &mut Trials) {
+    alerts::register(trials);
     break_glass::register(trials);
     bypass::register(trials);
     changes::register(trials);
