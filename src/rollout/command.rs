@@ -107,6 +107,14 @@ pub struct CommandError {
     pub problem: String,
 }
 
+impl CommandError {
+    /// By which whoever gave it finds the answer.
+    fn id(&self) -> Option<String> {
+        let mut words = self.text.split_whitespace();
+        words.find_map(|word| word.strip_prefix("id=").map(str::to_owned))
+    }
+}
+
 const VERBS: &str = "abort, promote, hold, resume, retry, bypass, restart, undo [to=REVISION] or \
                      release [template=accepted|original]";
 
@@ -205,7 +213,7 @@ pub(super) fn decide(pass: &Pass<'_>) -> Option<Plan> {
             command.verb.to_string(),
             obey(pass, command),
         ),
-        Err(error) => (None, error.text.clone(), Err(error.to_string())),
+        Err(error) => (error.id(), error.text.clone(), Err(error.to_string())),
     };
     let (change, outcome, message) = match verdict {
         Ok((change, message)) => (change, Answered::Done, message),
@@ -430,8 +438,9 @@ fn unchecked(pass: &Pass<'_>, candidate: &TemplateHash) -> Verdict {
         .and_then(|order| order.bypass_of(candidate))
         .is_none();
     match &pass.state.phase {
-        Phase::Stepping { step, .. } | Phase::Frozen { step, .. } => {
-            changed(finishing(step), message.to_owned())
+        Phase::Stepping { step, .. } => changed(finishing(step), message.to_owned()),
+        Phase::Frozen { step, .. } => {
+            changed(finishing(&step.again(pass.wanted())), message.to_owned())
         }
         Phase::Opening { .. } | Phase::Replacing { .. } if not_yet_ordered => {
             changed(ordered(), message.to_owned())
@@ -490,14 +499,9 @@ fn resume(pass: &Pass<'_>) -> Verdict {
     else {
         return Err("nothing in progress: it is neither on hold nor frozen".to_owned());
     };
-    let step = Step {
-        stage: raising(),
-        checks: step.checks.of_next_step(),
-        ..step.clone()
-    };
     let state = pass.state.in_phase(Phase::Stepping {
         candidate: candidate.clone(),
-        step,
+        step: step.again(pass.wanted()),
     });
     changed(
         state,

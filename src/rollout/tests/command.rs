@@ -601,3 +601,13 @@ fn a_hold_before_the_first_canary_pod_starts_none() {
         "R is back: {plan:?}"
     );
 }
+
+#[test]
+fn who_gives_an_order_that_is_none_finds_the_answer_too() {
+    let plan = ordered(&at_rest(V1, 10), "explode id=7f");
+    let answered = actions(&plan).iter().find_map(|action| match action {
+        Action::WriteState { answer, .. } => answer.clone(),
+        _ => None,
+    });
+    assert_eq!(answered.and_then(|answer| answer.id).as_deref(), Some("7f"));
+}
