@@ -356,6 +356,8 @@ async fn taken(namespace: &Namespace, command: &str) {
     let spelled =
         ["exec", "logs", "rollout", "set"].contains(&words[0].as_str()) || words.len() == 1;
     if spelled {
+        // What follows is for the program in the pod.
+        words = words.into_iter().take_while(|word| word != "--").collect();
         words.push("--help".to_owned());
     } else if words[0] == "apply" {
         // Its manifests name their namespace; the trial of the installation applies them.
