@@ -45,9 +45,9 @@ fn sweep(story: &Story, weather: usize, blow: Blow) {
     let undisturbed = Arc::new(Mutex::new(None));
     in_virtual_time(|| async {
         let world = story.tell(&weathers()[weather].1, Deaths::new()).await;
-        *undisturbed.lock().unwrap() = Some((world.writes().0, starts(&world), world.told()));
+        *undisturbed.lock().unwrap() = Some((world.writes().0, starts(&world), world.tellings()));
     });
-    let (writes, expected, told) = undisturbed.lock().unwrap().clone().unwrap();
+    let (writes, expected, tellings) = undisturbed.lock().unwrap().clone().unwrap();
     let one_in = match std::env::var("VOLERY_SWEEP").as_deref() {
         Ok("all") => 1,
         _ if weather == 0
@@ -76,8 +76,8 @@ fn sweep(story: &Story, weather: usize, blow: Blow) {
                     story.name
                 ));
             }
-            // A blow may cost an Event, but nothing is told a second time as if it were something else. Where a blow may
-            // change what happens, it may change what is told.
+            // A blow may cost an Event, but nothing is told a second time as if it were something else: there are no more
+            // different things than were told without it. Where a blow may change what happens, it may change what is told.
             if story.starts.is_empty() {
                 return;
             }
@@ -86,7 +86,7 @@ fn sweep(story: &Story, weather: usize, blow: Blow) {
                 if reason == "Frozen" {
                     continue;
                 }
-                if count > told.get(&reason).copied().unwrap_or_default() {
+                if count > tellings.get(&reason).copied().unwrap_or_default() {
                     world.fail(&format!(
                         "{}, {blow:?} at write {write}: {reason} was told {count} times: {:#?}",
                         story.name,

@@ -358,11 +358,21 @@ impl World {
 
     /// How many different things were told, by reason.
     pub fn told(&self) -> BTreeMap<String, usize> {
-        let mut told = BTreeMap::new();
+        self.sum_of_events(|_| 1)
+    }
+
+    /// How often something was told, by reason: the same thing counts each time.
+    pub fn tellings(&self) -> BTreeMap<String, usize> {
+        self.sum_of_events(|event| usize::try_from(event.count).unwrap())
+    }
+
+    fn sum_of_events(&self, of: impl Fn(&Told) -> usize) -> BTreeMap<String, usize> {
+        let mut sums = BTreeMap::new();
         for event in self.events() {
-            *told.entry(event.reason).or_default() += usize::try_from(event.count).unwrap();
+            let number = of(&event);
+            *sums.entry(event.reason).or_default() += number;
         }
-        told
+        sums
     }
 
     /// Waits until something holds.
