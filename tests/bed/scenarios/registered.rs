@@ -22,13 +22,13 @@ const X: &str = "orders-worker";
 
 pub fn register(trials: &mut Trials) {
     trials.add_with_lags(
-        "registered: a running Deployment with history: no pod touched, nothing changed but the pause",
+        "registered: a running Deployment with history: no pod touched, nothing changed but the pause and one condition",
         async |scene| {
             let namespace = scene.namespace().await;
             let worker = Worker::default();
             namespace.history(&worker).await;
             let before = namespace.now().await;
-            let as_it_was = apart_from_the_pause(&namespace.deployment(X).await);
+            let as_it_was = apart_from_ours(&namespace.deployment(X).await);
             let shown = columns(&namespace).await;
             let url = namespace.bed.prometheus.url.clone();
             let text = config(&namespace, &url, "");
@@ -42,7 +42,7 @@ pub fn register(trials: &mut Trials) {
             at_rest(&namespace, X, "v1", 10).await;
             untouched(&namespace, before).await;
             let x = namespace.observed(X).await;
-            assert_eq!(apart_from_the_pause(&x), as_it_was);
+            assert_eq!(apart_from_ours(&x), as_it_was);
             assert_eq!(columns(&namespace).await, shown);
             assert_eq!(history_of(&namespace, &uid(&x)).await, [("v1".to_owned(), 3)]);
             assert_eq!(
@@ -177,7 +177,7 @@ pub fn register(trials: &mut Trials) {
             let before = base.now().await;
             let Base { namespace, daemon, .. } = base.left_out().await;
             daemon
-                .log_contains("orders-worker: blocked: to be released, but the Deployment's template is not the accepted version")
+                .log_contains("orders-worker: blocked: to be released, but orders-worker's template is not the accepted version")
                 .await;
             all_told(&namespace).await;
             let writes = namespace.daemon_writes().await.len();
@@ -292,7 +292,7 @@ pub fn register(trials: &mut Trials) {
             let Base { namespace, daemon, .. } = base.left_out().await;
             daemon.log_contains("orders-worker: ended: the service leaves the configuration").await;
             daemon
-                .log_contains("orders-worker: blocked: to be released, but the Deployment's template is not the accepted version")
+                .log_contains("orders-worker: blocked: to be released, but orders-worker's template is not the accepted version")
                 .await;
             let pods = at_rest(&namespace, X, "v1", 10).await;
             assert!(kept.iter().all(|uid| pods.contains(uid)), "{kept:?} not all in {pods:?}");
@@ -322,8 +322,8 @@ async fn columns(namespace: &Namespace) -> String {
         .await
 }
 
-/// A Deployment without what pausing changes.
-fn apart_from_the_pause(x: &Deployment) -> Value {
+/// A Deployment without what pausing changes, and without the condition that tells of rollouts.
+fn apart_from_ours(x: &Deployment) -> Value {
     let mut x = json!(x);
     for pointer in [
         "/metadata/resourceVersion",
@@ -340,7 +340,9 @@ fn apart_from_the_pause(x: &Deployment) -> Value {
         .pointer_mut("/status/conditions")
         .and_then(Value::as_array_mut)
     {
-        conditions.retain(|condition| condition["type"] != "Progressing");
+        conditions.retain(|condition| {
+            condition["type"] != "Progressing" && condition["type"] != "volery.dev/Rollout"
+        });
     }
     x["spec"]["paused"] = Value::Null;
     x
