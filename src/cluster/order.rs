@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::error::Request;
 use super::object;
-use super::perform::{annotation, patch_of, put, remove, test, within_deadline};
+use super::perform::{annotation, patch_of, put, remove, test, unchanged, within_deadline};
 use super::{ANSWER_ANNOTATION, COMMAND_ANNOTATION, Cluster, ClusterError, Kind};
 use crate::rollout::action::state_name;
 use crate::rollout::command::Answer;
@@ -65,11 +65,8 @@ impl Cluster {
         seen: &StateObject,
         order: &str,
     ) -> Result<(), ClusterError> {
-        let operations = vec![
-            test("/metadata/uid", json!(seen.uid)),
-            test("/metadata/resourceVersion", json!(seen.resource_version.0)),
-            put(&annotation(COMMAND_ANNOTATION), json!(order)),
-        ];
+        let mut operations = unchanged(&seen.uid, &seen.resource_version);
+        operations.push(put(&annotation(COMMAND_ANNOTATION), json!(order)));
         self.patch(
             Kind::PodTemplate,
             namespace,

@@ -17,7 +17,7 @@ use super::{
 use crate::rollout::Action;
 use crate::rollout::Replicas;
 use crate::rollout::action::{CloneRole, Guard, Owner, state_name};
-use crate::rollout::observation::{Deployment, DeploymentRest, Uid};
+use crate::rollout::observation::{Deployment, DeploymentRest, ResourceVersion, Uid};
 use crate::rollout::state::State;
 use crate::rollout::template::{HASH_LABEL, Template};
 
@@ -90,10 +90,10 @@ impl Cluster {
                 uid,
                 resource_version,
             } => {
-                let mut operations = vec![test("/metadata/uid", json!(uid))];
-                if let Some(version) = resource_version {
-                    operations.push(test("/metadata/resourceVersion", json!(version.0)));
-                }
+                let mut operations = match resource_version {
+                    Some(version) => unchanged(uid, version),
+                    None => vec![test("/metadata/uid", json!(uid))],
+                };
                 operations.push(put("/spec/paused", json!(true)));
                 self.patch_json(kind, namespace, name, operations).await
             }
@@ -102,12 +102,8 @@ impl Cluster {
                 uid,
                 resource_version,
             } => {
-                let operations = vec![
-                    test("/metadata/uid", json!(uid)),
-                    test("/metadata/resourceVersion", json!(resource_version.0)),
-                    test("/spec/paused", json!(true)),
-                    remove("/spec/paused"),
-                ];
+                let mut operations = unchanged(uid, resource_version);
+                operations.extend([test("/spec/paused", json!(true)), remove("/spec/paused")]);
                 self.patch_json(kind, namespace, name, operations).await
             }
             Action::Rewrite {
@@ -116,11 +112,8 @@ impl Cluster {
                 resource_version,
                 template,
             } => {
-                let operations = vec![
-                    test("/metadata/uid", json!(uid)),
-                    test("/metadata/resourceVersion", json!(resource_version.0)),
-                    put("/spec/template", template.json().clone()),
-                ];
+                let mut operations = unchanged(uid, resource_version);
+                operations.extend([put("/spec/template", template.json().clone())]);
                 self.patch_json(kind, namespace, name, operations).await
             }
             Action::CreateClone {
@@ -178,11 +171,8 @@ impl Cluster {
                 resource_version,
             } => {
                 let owner = owner_reference(&owner(original));
-                let operations = vec![
-                    test("/metadata/uid", json!(uid)),
-                    test("/metadata/resourceVersion", json!(resource_version.0)),
-                    put("/metadata/ownerReferences", json!([owner])),
-                ];
+                let mut operations = unchanged(uid, resource_version);
+                operations.extend([put("/metadata/ownerReferences", json!([owner]))]);
                 self.patch_json(kind, namespace, name, operations).await
             }
             Action::ReplaceTemplate {
@@ -190,12 +180,11 @@ impl Cluster {
                 resource_version,
                 template,
             } => {
-                let operations = vec![
-                    test("/metadata/uid", json!(uid)),
-                    test("/metadata/resourceVersion", json!(resource_version.0)),
+                let mut operations = unchanged(uid, resource_version);
+                operations.extend([
                     test("/spec/paused", json!(true)),
                     put("/spec/template", template.json().clone()),
-                ];
+                ]);
                 let name = CloneRole::Canary.name(&original.name);
                 self.patch_json(kind, namespace, &name, operations).await
             }
@@ -204,15 +193,12 @@ impl Cluster {
                 resource_version,
                 strategy,
             } => {
-                let operations = vec![
-                    test("/metadata/uid", json!(uid)),
-                    test("/metadata/resourceVersion", json!(resource_version.0)),
+                let mut operations = unchanged(uid, resource_version);
+                operations.extend([
                     test("/spec/paused", json!(true)),
                     put("/spec/strategy", strategy.clone()),
-                    PatchOperation::Remove(RemoveOperation {
-                        path: pointer("/spec/paused"),
-                    }),
-                ];
+                    remove("/spec/paused"),
+                ]);
                 let name = CloneRole::Canary.name(&original.name);
                 self.patch_json(kind, namespace, &name, operations).await
             }
@@ -443,6 +429,14 @@ pub(super) fn test(path: &str, value: Value) -> PatchOperation {
         path: pointer(path),
         value,
     })
+}
+
+/// Tests that an object is the one, and as it was, when the write was decided on.
+pub(super) fn unchanged(uid: &Uid, version: &ResourceVersion) -> Vec<PatchOperation> {
+    vec![
+        test("/metadata/uid", json!(uid)),
+        test("/metadata/resourceVersion", json!(version.0)),
+    ]
 }
 
 pub(super) fn remove(path: &str) -> PatchOperation {

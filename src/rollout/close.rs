@@ -227,11 +227,7 @@ fn worth_keeping(pass: &Pass<'_>, outcome: &Outcome, set: &ReplicaSet) -> bool {
         Outcome::Promoted => pass
             .deployment(Role::Primary)
             .is_some_and(|primary| primary.uid == set.owner),
-        Outcome::RolledBack => {
-            pass.state.rejected.as_ref().is_some_and(|rejection| {
-                rejection.replica_set.as_deref() == Some(set.name.as_str())
-            })
-        }
+        Outcome::RolledBack => pass.state.rejected_set() == Some(set.name.as_str()),
         Outcome::Cancelled
         | Outcome::Superseded
         | Outcome::Released

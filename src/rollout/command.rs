@@ -13,12 +13,12 @@ use thiserror::Error;
 use super::Replicas;
 use super::action::Action;
 use super::decide::{Pass, images};
-use super::observation::{ReplicaSet, Role};
+use super::observation::Role;
 use super::plan::{Event, Next, Plan, Status};
 use super::promote::is_moved;
-use super::rest::{forget_failed, is_rejected};
+use super::rest::{forget_failed, is_rejected, past};
 use super::state::{
-    Bypass, Cause, Elapsed, Failure, Motion, Order, Outcome, Phase, Rewrite, Stage, State, Step,
+    Bypass, Cause, Failure, Motion, Order, Outcome, Phase, Rewrite, Stage, State, Step,
 };
 use super::step::candidate_set;
 use super::template::{RolloutNumber, Template, TemplateHash};
@@ -417,33 +417,21 @@ fn unchecked(pass: &Pass<'_>, candidate: &TemplateHash) -> Verdict {
         pass.state.in_phase(Phase::Finishing {
             candidate: candidate.clone(),
             step: Step {
-                stage: raising(),
+                stage: Stage::RAISING,
                 ..step.clone()
             },
         })
     };
-    let ordered = || State {
-        order: Some(Order::Bypass {
-            candidate: candidate.clone(),
-            why: Bypass::Asked,
-        }),
-        ..pass.state.clone()
-    };
     let message =
         "the remaining checks are skipped; each step still waits until its pods are available";
-    let not_yet_ordered = pass
-        .state
-        .order
-        .as_ref()
-        .and_then(|order| order.bypass_of(candidate))
-        .is_none();
+    let not_yet_ordered = pass.state.bypass_of(candidate).is_none();
     match &pass.state.phase {
         Phase::Stepping { step, .. } => changed(finishing(step), message.to_owned()),
         Phase::Frozen { step, .. } => {
             changed(finishing(&step.again(pass.wanted())), message.to_owned())
         }
         Phase::Opening { .. } | Phase::Replacing { .. } if not_yet_ordered => {
-            changed(ordered(), message.to_owned())
+            changed(bypassing(pass, candidate), message.to_owned())
         }
         Phase::Registering
         | Phase::AtRest
@@ -458,9 +446,14 @@ fn unchecked(pass: &Pass<'_>, candidate: &TemplateHash) -> Verdict {
     }
 }
 
-fn raising() -> Stage {
-    Stage::Raising {
-        elapsed: Elapsed::ZERO,
+/// The state in which this template is rolled out without checks.
+fn bypassing(pass: &Pass<'_>, candidate: &TemplateHash) -> State {
+    State {
+        order: Some(Order::Bypass {
+            candidate: candidate.clone(),
+            why: Bypass::Asked,
+        }),
+        ..pass.state.clone()
     }
 }
 
@@ -535,7 +528,6 @@ fn retry(pass: &Pass<'_>) -> Verdict {
 
 fn bypass(pass: &Pass<'_>) -> Verdict {
     free(pass)?;
-    let candidate = pass.original.template.hash();
     match stand(pass) {
         Stand::Registering => Err(REGISTERING.to_owned()),
         Stand::Ending => Err(ENDING.to_owned()),
@@ -545,13 +537,7 @@ fn bypass(pass: &Pass<'_>) -> Verdict {
             Err("nothing to roll out: the Deployment asks for the accepted version".to_owned())
         }
         Stand::Rest => {
-            let state = State {
-                order: Some(Order::Bypass {
-                    candidate,
-                    why: Bypass::Asked,
-                }),
-                ..pass.state.clone()
-            };
+            let state = bypassing(pass, &pass.original.template.hash());
             changed(state, when_wanted(pass, "it is rolled out without checks"))
         }
     }
@@ -666,20 +652,4 @@ fn resting(pass: &Pass<'_>, what: &str) -> Result<(), String> {
             "a rollout is open: {what} has to wait for its end; volery abort {name} ends it"
         )),
     }
-}
-
-/// The versions that ran before as the accepted one, the latest first.
-pub(super) fn past<'a>(pass: &Pass<'a>) -> Vec<&'a ReplicaSet> {
-    let rejected = pass
-        .state
-        .rejected
-        .as_ref()
-        .and_then(|rejection| rejection.replica_set.as_deref());
-    let mut sets: Vec<&ReplicaSet> = pass
-        .observation
-        .replica_sets_of(&pass.object.uid)
-        .filter(|set| rejected != Some(set.name.as_str()) && set.template != *pass.accepted())
-        .collect();
-    sets.sort_by_key(|set| std::cmp::Reverse(set.revision));
-    sets
 }

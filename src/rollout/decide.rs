@@ -395,6 +395,12 @@ impl<'a> Pass<'a> {
         }
     }
 
+    /// Ends the open rollout because something it needs is gone, if a live look says so too: it begins again.
+    pub fn interrupt(&self, what: String) -> Plan {
+        self.observation
+            .live(self.close(Outcome::Interrupted { what }))
+    }
+
     /// Ends the open rollout because the candidate failed, and remembers it.
     pub fn reject(
         &self,

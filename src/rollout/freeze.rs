@@ -408,14 +408,11 @@ impl<'a> Replacement<'a> {
         }
         let candidate = self.candidate.clone();
         let step = self.step.again(self.pass.wanted());
-        let order = self.pass.state.order.as_ref();
-        self.act(
-            self.pass
-                .enter(match order.and_then(|order| order.bypass_of(&candidate)) {
-                    None => Phase::Stepping { candidate, step },
-                    Some(_) => Phase::Finishing { candidate, step },
-                }),
-        )
+        let phase = match self.pass.state.bypass_of(&candidate) {
+            None => Phase::Stepping { candidate, step },
+            Some(_) => Phase::Finishing { candidate, step },
+        };
+        self.act(self.pass.enter(phase))
     }
 
     /// The new version's pods were not available within `abort`.

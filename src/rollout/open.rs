@@ -19,9 +19,7 @@ pub(super) fn decide(pass: &Pass<'_>, candidate: &TemplateHash, elapsed: Elapsed
     }
     let Some(set) = pass.accepted_set() else {
         let what = "the accepted version's ReplicaSet is gone".to_owned();
-        return pass
-            .observation
-            .live(pass.close(Outcome::Interrupted { what }));
+        return pass.interrupt(what);
     };
     if set.owner == pass.original.uid {
         let others = pass
@@ -30,9 +28,7 @@ pub(super) fn decide(pass: &Pass<'_>, candidate: &TemplateHash, elapsed: Elapsed
             .any(|other| other.uid != set.uid);
         if others {
             let what = "the Deployment started another version by itself".to_owned();
-            return pass
-                .observation
-                .live(pass.close(Outcome::Interrupted { what }));
+            return pass.interrupt(what);
         }
     } else if let Some(plan) = pass.clear_original(Status::Opening) {
         return plan;
@@ -121,8 +117,7 @@ pub(super) fn decide(pass: &Pass<'_>, candidate: &TemplateHash, elapsed: Elapsed
     }
     let ladder = pass.ladder();
     let candidate = candidate.clone();
-    let order = pass.state.order.as_ref();
-    let phase = match order.and_then(|order| order.bypass_of(&candidate)) {
+    let phase = match pass.state.bypass_of(&candidate) {
         None => Phase::Stepping {
             candidate,
             step: Step::new(1, ladder.next_checked(Replicas::ZERO), pass.wanted()),

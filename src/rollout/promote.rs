@@ -19,9 +19,7 @@ pub(super) fn decide(pass: &Pass<'_>, candidate: &TemplateHash, elapsed: Elapsed
     let on_canary = canary.and_then(|canary| candidate_set(pass, canary));
     let Some(set) = on_canary.or_else(|| moved_set(pass, candidate)) else {
         let what = "the canary was deleted".to_owned();
-        return pass
-            .observation
-            .live(pass.close(Outcome::Interrupted { what }));
+        return pass.interrupt(what);
     };
     if set.owner != pass.original.uid
         && let Some(plan) = pass

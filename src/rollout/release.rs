@@ -78,11 +78,7 @@ pub(super) fn go_on(pass: &Pass<'_>) -> Plan {
 /// What goes back, oldest first: without the version that failed, and without twins of what runs (or, un-paused by hand,
 /// is being rolled out), which the controller would take for the current one and roll to (design section 3, fact 6).
 fn history<'a>(pass: &Pass<'a>) -> Vec<&'a ReplicaSet> {
-    let rejected = pass
-        .state
-        .rejected
-        .as_ref()
-        .and_then(|rejection| rejection.replica_set.as_deref());
+    let rejected = pass.state.rejected_set();
     let mut sets: Vec<&ReplicaSet> = pass
         .observation
         .replica_sets

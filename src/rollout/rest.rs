@@ -2,7 +2,6 @@
 
 use super::Replicas;
 use super::action::{Action, CloneRole};
-use super::command::past;
 use super::decide::{Desired, Pass, Turn, Urgency, delete, images};
 use super::diff::TemplateDiff;
 use super::observation::{Deployment, Life, Observed, ReplicaSet, Rolling};
@@ -162,12 +161,9 @@ fn rewritten(pass: &Pass<'_>, with: &Rewrite) -> Option<Template> {
 /// Whether X asks for what was rejected and nobody has ordered that it be tried again.
 fn stays_rejected(pass: &Pass<'_>) -> bool {
     let candidate = pass.original.template.hash();
-    let tried_again = match &pass.state.order {
-        Some(Order::Retry { candidate: again }) => *again == candidate,
-        Some(order @ Order::Bypass { .. }) => order.bypass_of(&candidate).is_some(),
-        Some(Order::Rewrite { .. }) | None => false,
-    };
-    !tried_again && is_rejected(pass)
+    let retried =
+        matches!(&pass.state.order, Some(Order::Retry { candidate: again }) if *again == candidate);
+    !retried && pass.state.bypass_of(&candidate).is_none() && is_rejected(pass)
 }
 
 /// What X waits for, whatever else is put right meanwhile: it changes only when a person should read a new line.
@@ -283,20 +279,9 @@ fn name_accepted(pass: &Pass<'_>, set: &ReplicaSet) -> Action {
 /// The stash keeps as much history as the user asked X to keep, and each version once, as Kubernetes does: the newest
 /// ReplicaSet of it, none of the accepted one.
 fn trim_stash(pass: &Pass<'_>, status: &Status) -> Option<Plan> {
-    let rejected = pass
-        .state
-        .rejected
-        .as_ref()
-        .and_then(|rejection| rejection.replica_set.as_deref());
-    let mut history: Vec<&ReplicaSet> = pass
-        .observation
-        .replica_sets_of(&pass.object.uid)
-        .filter(|set| rejected != Some(set.name.as_str()))
-        .collect();
-    history.sort_by_key(|set| std::cmp::Reverse(set.revision));
     let mut kept: Vec<&ReplicaSet> = Vec::new();
     let mut surplus = Vec::new();
-    for set in history {
+    for set in history(pass) {
         let twin = set.template == *pass.accepted()
             || kept.iter().any(|kept| kept.template == set.template);
         if twin || kept.len() >= pass.original.rest.history_limit {
@@ -312,6 +297,25 @@ fn trim_stash(pass: &Pass<'_>, status: &Status) -> Option<Plan> {
     Some(pass.observation.live(Plan::act(status.clone(), actions)))
 }
 
+/// The stash, the latest revision first, without the version that failed.
+fn history<'a>(pass: &Pass<'a>) -> Vec<&'a ReplicaSet> {
+    let rejected = pass.state.rejected_set();
+    let mut sets: Vec<&ReplicaSet> = pass
+        .observation
+        .replica_sets_of(&pass.object.uid)
+        .filter(|set| rejected != Some(set.name.as_str()))
+        .collect();
+    sets.sort_by_key(|set| std::cmp::Reverse(set.revision));
+    sets
+}
+
+/// The versions that ran before as the accepted one, the latest first.
+pub(super) fn past<'a>(pass: &Pass<'a>) -> Vec<&'a ReplicaSet> {
+    let mut sets = history(pass);
+    sets.retain(|set| set.template != *pass.accepted());
+    sets
+}
+
 /// Whether X asks for the template that failed last. The ReplicaSet in the stash still holds it as the server tells it;
 /// should it be gone, its hash must do.
 pub(super) fn is_rejected(pass: &Pass<'_>) -> bool {
@@ -324,7 +328,7 @@ pub(super) fn is_rejected(pass: &Pass<'_>) -> bool {
 
 /// The ReplicaSet in the stash of the version that failed last.
 fn failed_set<'a>(pass: &Pass<'a>) -> Option<&'a ReplicaSet> {
-    let name = pass.state.rejected.as_ref()?.replica_set.as_deref()?;
+    let name = pass.state.rejected_set()?;
     let stash = &pass.object.uid;
     let mut sets = pass.observation.replica_sets.iter();
     sets.find(|set| set.owner == *stash && set.life == Life::Alive && set.name == name)
@@ -391,8 +395,7 @@ fn open(pass: &Pass<'_>) -> Plan {
 
 /// Why X's template is rolled out without checks, if it is.
 fn bypass(pass: &Pass<'_>, candidate: &TemplateHash) -> Option<Bypass> {
-    let order = pass.state.order.as_ref();
-    let ordered = order.and_then(|order| order.bypass_of(candidate));
+    let ordered = pass.state.bypass_of(candidate);
     let template = &pass.original.template;
     ordered.or_else(|| {
         if pass.service.canary_on == CanaryOn::Containers

@@ -65,14 +65,6 @@ impl Motion {
 }
 
 impl Order {
-    /// Why this template is rolled out without checks, if it is.
-    pub fn bypass_of(&self, template: &TemplateHash) -> Option<Bypass> {
-        match self {
-            Self::Bypass { candidate, why } if candidate == template => Some(*why),
-            Self::Bypass { .. } | Self::Retry { .. } | Self::Rewrite { .. } => None,
-        }
-    }
-
     /// Whether somebody gave it, rather than the configuration.
     pub fn is_a_persons(&self) -> bool {
         match self {
@@ -308,9 +300,7 @@ impl Step {
             number,
             canary,
             wanted,
-            stage: Stage::Raising {
-                elapsed: Elapsed::ZERO,
-            },
+            stage: Stage::RAISING,
             checks: Checks::default(),
         }
     }
@@ -353,6 +343,13 @@ pub enum Stage {
     },
     /// Checks run.
     Checking,
+}
+
+impl Stage {
+    /// The beginning of a step.
+    pub const RAISING: Self = Self::Raising {
+        elapsed: Elapsed::ZERO,
+    };
 }
 
 /// What the checks of one step have found so far.
@@ -572,6 +569,19 @@ impl State {
         }
         state.open_for.add(since);
         state
+    }
+
+    /// Why this template is rolled out without checks, if it is.
+    pub fn bypass_of(&self, template: &TemplateHash) -> Option<Bypass> {
+        match &self.order {
+            Some(Order::Bypass { candidate, why }) if candidate == template => Some(*why),
+            Some(Order::Bypass { .. } | Order::Retry { .. } | Order::Rewrite { .. }) | None => None,
+        }
+    }
+
+    /// The name of the ReplicaSet of the version that failed last, if there was one.
+    pub fn rejected_set(&self) -> Option<&str> {
+        self.rejected.as_ref()?.replica_set.as_deref()
     }
 
     /// Whether a rollout is open: X owns none of its pods, or will not in a moment.

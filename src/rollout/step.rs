@@ -11,7 +11,7 @@ use super::observation::{Deployment, Life, Observed, Pod, Ready, ReplicaSet, Rol
 use super::open::create_primary;
 use super::plan::{Event, Next, Plan, Position, Status};
 use super::replicas::{Balance, Counting, Counts, Envelope, Ladder, Side, Sides, balance};
-use super::state::{Cause, Checks, Elapsed, Failure, Motion, Outcome, Phase, Stage, Step};
+use super::state::{Cause, Checks, Elapsed, Failure, Motion, Phase, Stage, Step};
 use super::template::TemplateHash;
 use crate::config::{Bound, OnFailure, display_duration};
 
@@ -110,10 +110,7 @@ pub(super) fn clones<'a>(pass: &Pass<'a>, status: &Status) -> Result<Clones<'a>,
             "{} has taken the accepted version's pods back",
             pass.original.name
         );
-        return Err(Box::new(
-            pass.observation
-                .live(pass.close(Outcome::Interrupted { what })),
-        ));
+        return Err(Box::new(pass.interrupt(what)));
     }
     if let Some(plan) = pass.clear_original(status.clone()) {
         return Err(Box::new(plan));
@@ -160,10 +157,7 @@ pub(super) fn clones<'a>(pass: &Pass<'a>, status: &Status) -> Result<Clones<'a>,
 
 fn without_canary(pass: &Pass<'_>) -> Box<Plan> {
     let what = "the canary was deleted".to_owned();
-    Box::new(
-        pass.observation
-            .live(pass.close(Outcome::Interrupted { what })),
-    )
+    Box::new(pass.interrupt(what))
 }
 
 /// The ReplicaSet that the canary runs.
@@ -267,9 +261,7 @@ impl<'a> Stand<'a> {
             return self.begin();
         }
         if self.step.stage == Stage::Sleeping {
-            return self.write(Stage::Raising {
-                elapsed: Elapsed::ZERO,
-            });
+            return self.write(Stage::RAISING);
         }
         if self.wanted() < self.step.wanted {
             return self.shrink();
@@ -319,9 +311,7 @@ impl<'a> Stand<'a> {
             Stage::MakingRoom if self.going(sides) > Replicas::ZERO => {
                 Plan::wait(self.status(Stage::MakingRoom))
             }
-            Stage::MakingRoom => self.write(Stage::Raising {
-                elapsed: Elapsed::ZERO,
-            }),
+            Stage::MakingRoom => self.write(Stage::RAISING),
             Stage::Sleeping | Stage::Settling | Stage::WarmingUp { .. } | Stage::Checking => {
                 self.go_on()
             }
@@ -489,9 +479,7 @@ impl<'a> Stand<'a> {
         let raises = next.canary > now.canary;
         let stage = if raises && (is_short || !matches!(self.step.stage, Stage::Raising { .. })) {
             // Pods that are asked for later than others have their own time.
-            Stage::Raising {
-                elapsed: Elapsed::ZERO,
-            }
+            Stage::RAISING
         } else if !raises && !is_short && next.primary < now.primary && next.canary < self.target()
         {
             Stage::MakingRoom

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use super::promises::at_rest;
 use crate::{
     daemon::{Daemon, Setup},
+    kubelet::Behaviour,
     namespace::Namespace,
     prometheus::{Answer, Stub},
     scene::{LAG, Scene},
@@ -262,6 +263,21 @@ impl Base {
         let command = format!("volery.dev/command={order}");
         let words = ["annotate", "podtemplate", &object, &command];
         self.namespace.kubectl_ok(&words, None).await;
+    }
+
+    /// v2 is applied, whose pods never become ready, and has been given its first two. Returns the moment before.
+    pub async fn hung(&self) -> Since {
+        let since = Since::now(&self.namespace, &self.daemon).await;
+        let hung = self
+            .worker
+            .clone()
+            .tag("v2")
+            .behaviour(Behaviour::NeverReady);
+        self.namespace.apply(&hung).await;
+        since
+            .log(&self.daemon, "step 1/3: to canary 2, primary 8")
+            .await;
+        since
     }
 
     /// [`Self::annotate`], and waits until the log answers with this.

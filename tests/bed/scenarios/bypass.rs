@@ -211,16 +211,7 @@ async fn too_late(scene: Arc<Scene>) {
 async fn never_ready(scene: Arc<Scene>) {
     let base = Base::registered(&scene, "abort: 10m").await;
     let namespace = &base.namespace;
-    let since = Since::now(namespace, &base.daemon).await;
-    let hung = base
-        .worker
-        .clone()
-        .tag("v2")
-        .behaviour(Behaviour::NeverReady);
-    namespace.apply(&hung).await;
-    since
-        .log(&base.daemon, "step 1/3: to canary 2, primary 8")
-        .await;
+    let since = base.hung().await;
     base.order("abort", "done: back to the accepted version")
         .await;
     aborted(&base, since, 2).await;
@@ -243,16 +234,7 @@ async fn promote(scene: Arc<Scene>) {
 async fn unavailable(scene: Arc<Scene>) {
     let base = Base::registered(&scene, "abort: 6s").await;
     let namespace = &base.namespace;
-    let since = Since::now(namespace, &base.daemon).await;
-    let hung = base
-        .worker
-        .clone()
-        .tag("v2")
-        .behaviour(Behaviour::NeverReady);
-    namespace.apply(&hung).await;
-    since
-        .log(&base.daemon, "step 1/3: to canary 2, primary 8")
-        .await;
+    let since = base.hung().await;
     base.order("promote", "done: the remaining checks are skipped")
         .await;
     since

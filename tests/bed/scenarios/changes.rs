@@ -283,16 +283,7 @@ async fn scaled(scene: &Scene, phase: Phase) {
 async fn timers(scene: Arc<Scene>) {
     let base = Base::registered(&scene, "abort: 10s").await;
     let namespace = &base.namespace;
-    let since = Since::now(namespace, &base.daemon).await;
-    let hung = base
-        .worker
-        .clone()
-        .tag("v2")
-        .behaviour(Behaviour::NeverReady);
-    namespace.apply(&hung).await;
-    since
-        .log(&base.daemon, "step 1/3: to canary 2, primary 8")
-        .await;
+    let since = base.hung().await;
     tokio::time::sleep(Duration::from_secs(6)).await;
     // Its own time is short enough, both together are not.
     let slow = Behaviour::Ready {

@@ -10,7 +10,6 @@ use super::{
     promises::{at_rest, envelope, started, step, stopped},
 };
 use crate::{
-    kubelet::Behaviour,
     namespace::Namespace,
     process,
     scene::{Scene, Trials},
@@ -69,12 +68,7 @@ pub fn register(trials: &mut Trials) {
         async |scene| {
             let base = Base::registered(&scene, "abort: 10m").await;
             let namespace = &base.namespace;
-            let since = Since::now(namespace, &base.daemon).await;
-            let worker = base.worker.clone().tag("v2");
-            namespace
-                .apply(&worker.behaviour(Behaviour::NeverReady))
-                .await;
-            since.log(&base.daemon, "to canary 2, primary 8").await;
+            let since = base.hung().await;
             done(namespace, &["abort", X], "back to the accepted version").await;
             at_rest(namespace, X, "v1", 10).await;
             started(namespace, since.at, &[("v2", 2)]).await;
