@@ -70,6 +70,8 @@ pub struct Notice {
     deployment: String,
     uid: Uid,
     reason: &'static str,
+    /// What it is named after.
+    about: String,
     message: String,
     tone: Tone,
     at: Timestamp,
@@ -89,16 +91,26 @@ impl Notice {
             deployment: original.name.clone(),
             uid: original.uid.clone(),
             reason,
+            about: one_line(text),
             message: one_line(text),
             tone,
             at: Timestamp::UNIX_EPOCH,
         }
     }
 
+    /// The same notice, which says nothing new as long as `about` is the same, with other numbers or not.
+    #[must_use]
+    pub fn about(self, about: &str) -> Self {
+        Self {
+            about: one_line(about),
+            ..self
+        }
+    }
+
     /// The Event's name: the same for the same words about the same life of X.
     fn name(&self) -> String {
         let mut digest = Sha256::new();
-        for part in [self.uid.0.as_str(), self.reason, &self.message] {
+        for part in [self.uid.0.as_str(), self.reason, &self.about] {
             digest.update(part.as_bytes());
             digest.update([0]);
         }
@@ -304,6 +316,7 @@ impl Cluster {
         let raised = json!({
             "metadata": {"resourceVersion": event.metadata.resource_version},
             "count": count.saturating_add(1),
+            "message": notice.message,
             "lastTimestamp": notice.at.to_string(),
         });
         self.patch_event(notice, raised).await.map(drop)
@@ -352,6 +365,7 @@ mod tests {
             deployment: deployment.to_owned(),
             uid: Uid("a-life".to_owned()),
             reason: "Checking",
+            about: one_line(message),
             message: one_line(message),
             tone: Tone::Normal,
             at: Timestamp::UNIX_EPOCH,
@@ -373,6 +387,8 @@ mod tests {
             }
             .name()
         );
+        let other_numbers = notice("orders", "step 1/2 of 12").about("step 1/2");
+        assert_eq!(one.name(), other_numbers.name());
         let uid = Uid("another-life".to_owned());
         assert_ne!(one.name(), Notice { uid, ..one.clone() }.name());
     }

@@ -265,7 +265,8 @@ impl ServiceTask {
             self.look_for_autoscalers();
         }
         let attention = self.told.event(event);
-        self.tell(observation, event.reason(), &event.to_string(), attention);
+        let text = event.to_string();
+        self.tell(observation, event.reason(), &text, &text, attention);
         self.alert_once(|service, time| Alert::of_event(service, observation, event, time));
     }
 
@@ -307,7 +308,14 @@ impl ServiceTask {
             let original = observation.original.as_ref();
             let shown = original.and_then(|original| self.sign.shown(original));
             if shown.is_none() || shown != Condition::of(status) {
-                self.tell(observation, status.reason(), &status.to_string(), attention);
+                let about = status.lasting();
+                self.tell(
+                    observation,
+                    status.reason(),
+                    &status.to_string(),
+                    &about,
+                    attention,
+                );
                 self.alert(|service, time| Alert::of_status(service, observation, status, time));
             }
         }
@@ -338,6 +346,7 @@ impl ServiceTask {
         observation: &Observation,
         reason: &'static str,
         text: &str,
+        about: &str,
         attention: Attention,
     ) {
         let tone = match attention {
@@ -349,7 +358,7 @@ impl ServiceTask {
             let namespace = &self.service.namespace;
             self.shared
                 .events
-                .tell(Notice::new(namespace, original, reason, text, tone));
+                .tell(Notice::new(namespace, original, reason, text, tone).about(about));
         }
     }
 

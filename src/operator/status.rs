@@ -143,6 +143,13 @@ pub struct Rollout {
     /// How long the open one had been watched when its state was last written, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub open_for_seconds: Option<u64>,
+    /// How many checked steps it has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub steps: Option<u32>,
+    /// How long warming up and checking took at least from there, in seconds, if every check passes; pods need time to
+    /// start and to stop besides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at_least_ahead_seconds: Option<u64>,
     /// The step it has reached.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<StepReport>,
@@ -236,7 +243,9 @@ impl Report {
             }),
             rollout: (state.rollout.0 > 0).then(|| Rollout {
                 number: state.rollout.0,
-                open_for_seconds: is_open(&state.phase).then(|| seconds(state.open_for)),
+                open_for_seconds: state.is_open().then(|| seconds(state.open_for)),
+                steps: state.ahead.map(|ahead| ahead.of),
+                at_least_ahead_seconds: state.ahead.map(|ahead| seconds(ahead.at_least)),
                 step: step_of(&state.phase).map(StepReport::of),
             }),
             motion: state.motion,
@@ -287,7 +296,9 @@ impl Report {
     fn phase_text(&self) -> String {
         let mut text = self.phase.to_string();
         if let (Standing::Step, Some(step)) = (self.phase, self.step()) {
-            text = format!("step {}, {}", step.number, step.stage);
+            let of = self.rollout.as_ref().and_then(|rollout| rollout.steps);
+            let of = of.map_or_else(String::new, |of| format!("/{of}"));
+            text = format!("step {}{of}, {}", step.number, step.stage);
         }
         if self.motion == Motion::Held {
             text += ", on hold";
@@ -321,8 +332,11 @@ impl Report {
     }
 
     fn open_for(&self) -> Option<String> {
-        let seconds = self.rollout.as_ref()?.open_for_seconds?;
-        Some(display_duration(std::time::Duration::from_secs(seconds)).to_string())
+        Some(long(self.rollout.as_ref()?.open_for_seconds?))
+    }
+
+    fn ahead(&self) -> Option<String> {
+        Some(long(self.rollout.as_ref()?.at_least_ahead_seconds?))
     }
 }
 
@@ -358,6 +372,9 @@ impl fmt::Display for Report {
             let mut text = rollout.number.to_string();
             if let Some(open_for) = self.open_for() {
                 text += &format!(", open for {open_for} when last noted");
+            }
+            if let Some(ahead) = self.ahead() {
+                text += &format!(", at least {ahead} of checks to go");
             }
             line(f, "rollout", &text)?;
         }
@@ -400,6 +417,7 @@ pub fn table(reports: &[Report]) -> String {
         "PODS",
         "WANTED",
         "OPEN FOR",
+        "TO GO",
         "VERSION",
     ]);
     let count = |count: Option<Count>| count.map_or_else(|| "-".to_owned(), |c| c.to_string());
@@ -417,6 +435,9 @@ pub fn table(reports: &[Report]) -> String {
                 .wanted
                 .map_or_else(|| "-".to_owned(), |r| r.to_string()),
             report.open_for().unwrap_or_else(|| "-".to_owned()),
+            report
+                .ahead()
+                .map_or_else(|| "-".to_owned(), |ahead| format!("{ahead}+")),
             report.version_text(),
         ]);
     }
@@ -514,19 +535,6 @@ fn failure(state: &State, original: &Deployment) -> Option<Failure> {
     (original.template.hash() == rejected.candidate).then(|| rejected.failure.clone())
 }
 
-fn is_open(phase: &Phase) -> bool {
-    match phase {
-        Phase::Registering | Phase::AtRest | Phase::Releasing => false,
-        Phase::Opening { .. }
-        | Phase::Stepping { .. }
-        | Phase::Finishing { .. }
-        | Phase::Frozen { .. }
-        | Phase::Replacing { .. }
-        | Phase::HandingOver { .. }
-        | Phase::Closing { .. } => true,
-    }
-}
-
 fn step_of(phase: &Phase) -> Option<&Step> {
     match phase {
         Phase::Stepping { step, .. }
@@ -563,6 +571,10 @@ fn seconds(elapsed: Elapsed) -> u64 {
     elapsed.duration().as_secs()
 }
 
+fn long(seconds: u64) -> String {
+    display_duration(std::time::Duration::from_secs(seconds)).to_string()
+}
+
 impl StepReport {
     fn of(step: &Step) -> Self {
         let Checks {
@@ -593,7 +605,6 @@ impl StepReport {
 
 impl fmt::Display for StepReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let long = |seconds: u64| display_duration(std::time::Duration::from_secs(seconds));
         write!(
             f,
             "{} passed, {} failed in step {}, checked for {}",

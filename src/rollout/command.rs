@@ -230,7 +230,7 @@ pub(super) fn decide(pass: &Pass<'_>) -> Option<Plan> {
     let mut actions = change.first;
     actions.push(Action::WriteState {
         resource_version: pass.object.resource_version.clone(),
-        state: Box::new(change.state),
+        state: Box::new(pass.noting_ahead(change.state)),
         accepted: change.accepted,
         answer: Some(answer),
     });

@@ -345,10 +345,32 @@ impl<'a> Pass<'a> {
     pub fn write(&self, state: State, accepted: Option<Template>) -> Action {
         Action::WriteState {
             resource_version: self.object.resource_version.clone(),
-            state: Box::new(state),
+            state: Box::new(self.noting_ahead(state)),
             accepted,
             answer: None,
         }
+    }
+
+    /// The state with what lies ahead of it, for people to read.
+    pub fn noting_ahead(&self, state: State) -> State {
+        let ahead = match &state.phase {
+            Phase::Opening { candidate, .. } if state.bypass_of(candidate).is_none() => {
+                Some(step::ahead(self.service, self.wanted(), None))
+            }
+            Phase::Stepping { step, .. } => {
+                Some(step::ahead(self.service, self.wanted(), Some(step)))
+            }
+            Phase::Opening { .. }
+            | Phase::Registering
+            | Phase::AtRest
+            | Phase::Finishing { .. }
+            | Phase::Frozen { .. }
+            | Phase::Replacing { .. }
+            | Phase::HandingOver { .. }
+            | Phase::Closing { .. }
+            | Phase::Releasing => None,
+        };
+        State { ahead, ..state }
     }
 
     /// The state with the order that X gets another template than it has now.

@@ -649,6 +649,11 @@ impl Status {
             ..
         } = self
         {
+            // How many steps there are depends on how many replicas are wanted.
+            let at = match at {
+                Position::Checked { number, .. } => format!("step {number}"),
+                Position::Finishing => at.to_string(),
+            };
             format!(
                 "frozen at {at} ({failure}); next: deploy a fix, it replaces the canary in place; or volery resume \
                  {deployment} to check again, promote to trust it, abort to go back"

@@ -27,6 +27,9 @@ pub struct State {
     pub phase: Phase,
     /// How long the open rollout has been watched.
     pub open_for: Elapsed,
+    /// What the open rollout has before it, when this was written. Only for people: nothing is decided by it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub ahead: Option<Ahead>,
     /// The ReplicaSet that runs the accepted version: known by its uid, whatever is done to its template.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub accepted: Option<Uid>,
@@ -45,6 +48,17 @@ pub struct State {
     /// When X was last found un-paused, the latest times only, oldest first (case K40).
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub repaused: Vec<WallTime>,
+}
+
+/// The checked part of a rollout, as the configuration has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Ahead {
+    /// How many checked steps there are in all.
+    pub of: u32,
+    /// How long warming up and checking take from here, if every check passes. Pods need time to start and to stop
+    /// besides.
+    pub at_least: Elapsed,
 }
 
 /// Whether a service may move.
@@ -511,9 +525,13 @@ impl Elapsed {
     }
 
     fn add(&mut self, more: Duration) {
-        self.0 = self
-            .0
-            .saturating_add(u64::try_from(more.as_millis()).unwrap_or(u64::MAX));
+        self.0 = self.0.saturating_add(Self::from(more).0);
+    }
+}
+
+impl From<Duration> for Elapsed {
+    fn from(duration: Duration) -> Self {
+        Self(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
     }
 }
 
@@ -525,6 +543,7 @@ impl State {
             rollout: RolloutNumber::default(),
             phase: Phase::Registering,
             open_for: Elapsed::ZERO,
+            ahead: None,
             accepted: None,
             rejected: None,
             motion: Motion::Free,

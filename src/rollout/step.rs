@@ -11,9 +11,9 @@ use super::observation::{Deployment, Life, Observed, Pod, Ready, ReplicaSet, Rol
 use super::open::create_primary;
 use super::plan::{Event, Next, Plan, Position, Status};
 use super::replicas::{Balance, Counting, Counts, Envelope, Ladder, Side, Sides, balance};
-use super::state::{Cause, Checks, Elapsed, Failure, Motion, Phase, Stage, Step};
+use super::state::{Ahead, Cause, Checks, Elapsed, Failure, Motion, Phase, Stage, Step};
 use super::template::TemplateHash;
-use crate::config::{Bound, OnFailure, display_duration};
+use crate::config::{Bound, OnFailure, Service, display_duration};
 
 /// Whether a step is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,19 +171,50 @@ pub(super) fn candidate_set<'a>(pass: &Pass<'a>, canary: &Deployment) -> Option<
         .max_by_key(|set| (set.existing, set.replicas))
 }
 
-/// At R = 0 the step is still one of those that R had (case K30).
-fn position(pass: &Pass<'_>, step: &Step, kind: Kind) -> Position {
-    let wanted = match pass.wanted() {
+/// How many checked steps there are. At R = 0 the step is still one of those that R had (case K30).
+fn checked_steps(service: &Service, wanted: Replicas, step: &Step) -> u32 {
+    let wanted = match wanted {
         Replicas::ZERO => step.wanted,
         wanted => wanted,
     };
-    let ladder = Ladder::of(pass.service, wanted);
+    let ladder = Ladder::of(service, wanted);
+    ladder.checked_steps().max(step.number)
+}
+
+fn position(pass: &Pass<'_>, step: &Step, kind: Kind) -> Position {
     match kind {
         Kind::Checked => Position::Checked {
             number: step.number,
-            of: ladder.checked_steps().max(step.number),
+            of: checked_steps(pass.service, pass.wanted(), step),
         },
         Kind::Finishing => Position::Finishing,
+    }
+}
+
+/// What lies ahead of a rollout that is in this step, or in none yet.
+pub(super) fn ahead(service: &Service, wanted: Replicas, step: Option<&Step>) -> Ahead {
+    let each = service
+        .start_delay
+        .saturating_add(service.max_step_duration);
+    let Some(step) = step else {
+        let of = Ladder::of(service, wanted).checked_steps();
+        return Ahead {
+            of,
+            at_least: each.saturating_mul(of).into(),
+        };
+    };
+    let of = checked_steps(service, wanted, step);
+    let done = match step.stage {
+        Stage::Sleeping | Stage::MakingRoom | Stage::Raising { .. } | Stage::Settling => {
+            step.checks.elapsed.duration()
+        }
+        Stage::WarmingUp { elapsed } => elapsed.duration() + step.checks.elapsed.duration(),
+        Stage::Checking => service.start_delay + step.checks.elapsed.duration(),
+    };
+    let after = each.saturating_mul(of - step.number);
+    Ahead {
+        of,
+        at_least: each.saturating_sub(done).saturating_add(after).into(),
     }
 }
 

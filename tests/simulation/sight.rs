@@ -270,9 +270,9 @@ fn wait_returns_at_promotion() {
         assert_eq!(lines[0], "pending: no rollout of it is open yet");
         // What lasts is told, each once; a moment between two looks may be missed.
         for line in [
-            "step 1, checking: canary 2, primary 8",
-            "step 2, checking: canary 4, primary 6",
-            "step 3, checking: canary 5, primary 5",
+            "step 1/3, checking: canary 2, primary 8",
+            "step 2/3, checking: canary 4, primary 6",
+            "step 3/3, checking: canary 5, primary 5",
         ] {
             assert_eq!(
                 lines.iter().filter(|told| *told == line).count(),
@@ -291,7 +291,7 @@ fn wait_tells_of_a_rollback_with_its_evidence() {
         world.apply(X, 10, V2);
         let (lines, waited) = waits(&world, None, async {}).await;
         assert!(
-            lines.iter().any(|line| line.starts_with("step 1, ")),
+            lines.iter().any(|line| line.starts_with("step 1/3, ")),
             "{lines:?}"
         );
         match waited {

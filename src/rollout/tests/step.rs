@@ -281,3 +281,30 @@ fn an_evicted_pod_of_the_primary_is_not_waited_for() {
         "one that is being stopped is"
     );
 }
+
+#[test]
+fn what_lies_ahead_is_noted_with_each_write() {
+    // Three checked steps, each with a warm-up of 5s and 30s of checks.
+    let service = service();
+    let ahead = |step: Option<&Step>| {
+        let ahead = crate::rollout::step::ahead(&service, Replicas(10), step);
+        (ahead.of, ahead.at_least.duration().as_secs())
+    };
+    assert_eq!(ahead(None), (3, 105));
+    let at = |number, stage, checked: u64| {
+        let mut step = Step::new(number, Replicas(2 * number), Replicas(10));
+        step.stage = stage;
+        step.checks.elapsed = Duration::from_secs(checked).into();
+        ahead(Some(&step))
+    };
+    let warming_up = Stage::WarmingUp {
+        elapsed: Duration::from_secs(1).into(),
+    };
+    assert_eq!(at(1, Stage::RAISING, 0), (3, 105));
+    assert_eq!(at(1, warming_up, 0), (3, 104));
+    assert_eq!(at(1, Stage::Checking, 4), (3, 96));
+    assert_eq!(at(3, Stage::Checking, 30), (3, 0));
+    assert_eq!(at(3, Stage::Checking, 99), (3, 0));
+    // R has fallen: a fourth step, where there were four.
+    assert_eq!(at(4, Stage::Checking, 10), (4, 20));
+}

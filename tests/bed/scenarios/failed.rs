@@ -5,16 +5,17 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::{
-    base::Base,
+    base::{Base, Since},
     promises::{
         at_rest, at_rest_but, envelope, never_more_of, never_more_than, quiet, started, step,
+        untouched,
     },
 };
 use crate::{
     kubelet::Behaviour,
-    namespace::uid,
+    namespace::{Namespace, uid},
     scene::{Scene, Trials},
-    wait::eventually,
+    wait::{ensure, eventually},
     worker::Worker,
 };
 
@@ -96,6 +97,10 @@ pub fn register(trials: &mut Trials) {
     trials.add(
         "failed: a broken running version does not block the fix, nor its failure (K15)",
         broken_running,
+    );
+    trials.add(
+        "failed: restore_original sets X's template back, once, and fights nobody who puts it there again (K28)",
+        restored,
     );
 }
 
@@ -333,7 +338,7 @@ async fn broken_running(scene: std::sync::Arc<Scene>) {
     namespace.turn("v1", Behaviour::NeverReady);
     eventually("every pod of v1 to be broken", async || {
         let status = namespace.deployment(NAME).await.status.unwrap_or_default();
-        crate::wait::ensure(status.available_replicas.unwrap_or_default() == 0, || {
+        ensure(status.available_replicas.unwrap_or_default() == 0, || {
             format!("{status:?}")
         })
     })
@@ -369,4 +374,54 @@ async fn broken_running(scene: std::sync::Arc<Scene>) {
     at_rest(namespace, NAME, "v3", 10).await;
     started(namespace, before, &[("v3", 10)]).await;
     never_more_than(namespace, before, 12).await;
+}
+
+/// The image that X's own template asks for.
+async fn asked_for(namespace: &Namespace) -> String {
+    let original = namespace.deployment(NAME).await;
+    let template = serde_json::to_value(&original.spec.unwrap_or_default().template).unwrap();
+    let image = template["spec"]["containers"][0]["image"].as_str();
+    image.unwrap_or_default().to_owned()
+}
+
+async fn restored(scene: std::sync::Arc<Scene>) {
+    let base = Base::registered(&scene, "restore_original: true").await;
+    let namespace = &base.namespace;
+    namespace.set_metric("v2", "my_errors", 1.0);
+    let bad = base.worker.clone().tag("v2");
+    let before = base.now().await;
+    namespace.apply(&bad).await;
+    base.daemon.log_contains("failed: checks failed: ").await;
+    eventually("X to ask for the accepted version again", async || {
+        let asked_for = asked_for(namespace).await;
+        ensure(asked_for == base.worker.image(), || asked_for.clone())
+    })
+    .await;
+    at_rest(namespace, NAME, "v1", 10).await;
+    started(namespace, before, &[("v1", 2), ("v2", 2)]).await;
+
+    // A GitOps tool that knows better is not fought: the version stays rejected, and is left where it was put.
+    for _ in 0..3 {
+        let since = Since::now(namespace, &base.daemon).await;
+        let again = base.now().await;
+        namespace.apply(&bad).await;
+        since
+            .log(
+                &base.daemon,
+                "rejected: registry.example/orders-worker:v2 (",
+            )
+            .await;
+        quiet(namespace, A_WHILE).await;
+        untouched(namespace, again).await;
+        assert_eq!(asked_for(namespace).await, bad.image());
+        let since = Since::now(namespace, &base.daemon).await;
+        namespace.apply(&base.worker).await;
+        since.log(&base.daemon, "at rest: ").await;
+        untouched(namespace, again).await;
+    }
+
+    let before = base.now().await;
+    namespace.apply(&base.worker.clone().tag("v3")).await;
+    at_rest(namespace, NAME, "v3", 10).await;
+    started(namespace, before, &[("v3", 10)]).await;
 }
