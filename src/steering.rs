@@ -2,10 +2,11 @@
 
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use volery::cluster::{Cluster, Depth, Scope, connect, connect_in};
+use volery::cluster::{Cluster, Depth, NoFence, Scope, connect, connect_in};
 use volery::config::parse_duration;
 use volery::operator::{self, DeploymentName, OrderError, Report, Service, Waited};
 use volery::rollout::command::{Answer, Answered, Leave, Verb};
@@ -255,7 +256,10 @@ async fn reach(place: Place) -> Result<(Cluster, String), String> {
     let namespace = place
         .namespace
         .unwrap_or_else(|| client.default_namespace().to_owned());
-    Ok((Cluster::new(client, log::wall_clock()), namespace))
+    Ok((
+        Cluster::new(client, log::wall_clock(), Arc::new(NoFence)),
+        namespace,
+    ))
 }
 
 async fn give_verb(verb: Verb, order: ManyOrders) -> ExitCode {

@@ -1,8 +1,10 @@
-//! Every request has a deadline: a connection that died without closing must not leave a watch blind for ever.
+//! Every request has a deadline, and passes the fence: a connection that died without closing must not leave a watch
+//! blind for ever.
 //!
 //! kube itself sets no read timeout. It ends a watch that was answered and then fell silent, but waits without end for
 //! the answer to begin, and for the rest of a list.
 
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -13,6 +15,8 @@ use kube::client::Body;
 use thiserror::Error;
 use tower_service::Service;
 
+use super::fence::{self, Fence};
+
 /// How long a whole answer may take, or, of a watch, its beginning. A page of a list is at most 500 objects.
 const ANSWER: Duration = Duration::from_secs(30);
 
@@ -21,15 +25,16 @@ const ANSWER: Duration = Duration::from_secs(30);
 #[error("no answer within {0:?}")]
 struct NoAnswer(Duration);
 
-/// A client whose requests end.
+/// A client whose requests end, and which writes only while it may.
 struct Deadlines {
     client: Client,
+    fence: Arc<dyn Fence>,
 }
 
-/// The same client, with a deadline on every request.
-pub(super) fn with_deadlines(client: Client) -> Client {
+/// The same client, with a deadline on every request, behind a fence.
+pub(super) fn with_deadlines(client: Client, fence: Arc<dyn Fence>) -> Client {
     let namespace = client.default_namespace().to_owned();
-    Client::new(Deadlines { client }, namespace)
+    Client::new(Deadlines { client, fence }, namespace)
 }
 
 impl Service<Request<Body>> for Deadlines {
@@ -45,7 +50,9 @@ impl Service<Request<Body>> for Deadlines {
         let client = self.client.clone();
         let query = request.uri().query().unwrap_or_default();
         let watches = query.split('&').any(|parameter| parameter == "watch=true");
+        let allowed = fence::check(&self.fence, request.method(), request.uri().path());
         Box::pin(async move {
+            allowed?;
             let answer = async {
                 let response = client.send(request).await?;
                 if watches {

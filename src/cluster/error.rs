@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use super::fence::Closed;
 use crate::chain::chain;
 
 /// A request that failed.
@@ -12,6 +13,12 @@ pub enum ClusterError {
     /// The object is not as it was decided on: look again, decide again (case K51).
     #[error("{what}: the object has changed meanwhile")]
     Stale {
+        /// What was tried.
+        what: String,
+    },
+    /// Not sent: another daemon may lead by now (case K54).
+    #[error("{what}: not sent: this daemon does not lead")]
+    NotLeading {
         /// What was tried.
         what: String,
     },
@@ -61,6 +68,11 @@ pub(super) enum Request {
 impl ClusterError {
     pub(super) fn new(what: String, request: Request, error: kube::Error) -> Self {
         let kube::Error::Api(status) = error else {
+            if let kube::Error::Service(source) = &error
+                && source.is::<Closed>()
+            {
+                return Self::NotLeading { what };
+            }
             return Self::Unavailable {
                 what,
                 message: chain(&error),

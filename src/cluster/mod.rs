@@ -4,6 +4,8 @@
 //! | --- | --- |
 //! | `connect` | the client: from a kubeconfig or in-cluster credentials |
 //! | `deadline` | a deadline on every request |
+//! | `fence` | no write of a daemon that does not lead |
+//! | `lease` | the Lease by which one of several daemons leads |
 //! | `object` | API objects to the core's own, trimmed to what decisions need |
 //! | `store` | everything seen, fed by watches and by the answers to our own writes |
 //! | `watch` | one watch per kind and namespace |
@@ -21,6 +23,8 @@ mod connect;
 mod deadline;
 mod error;
 mod events;
+mod fence;
+mod lease;
 mod live;
 mod object;
 mod order;
@@ -34,6 +38,8 @@ pub use condition::{CONDITION, Condition};
 pub use connect::{ConnectError, connect, connect_in};
 pub use error::ClusterError;
 pub use events::{Events, Notice, Tone};
+pub use fence::{Fence, NoFence};
+pub use lease::{Claim, LeaseName, LeaseRecord};
 pub use order::OrderBook;
 pub use rights::{Resource, Verb, rights};
 pub use store::{Registered, Store};
@@ -82,10 +88,11 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// A cluster behind `client`, of which nothing has been seen yet.
-    pub fn new(client: Client, clock: Clock) -> Self {
+    /// A cluster behind `client`, of which nothing has been seen yet, and to which nothing is written while the fence is
+    /// closed.
+    pub fn new(client: Client, clock: Clock, fence: Arc<dyn Fence>) -> Self {
         Self {
-            client: deadline::with_deadlines(client),
+            client: deadline::with_deadlines(client, fence),
             clock,
             store: Arc::new(Store::default()),
         }

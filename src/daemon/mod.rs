@@ -18,7 +18,7 @@ use tracing::{info, warn};
 
 use crate::analysis::{Metrics, Query};
 use crate::chain::chain;
-use crate::cluster::{Cluster, Events, Kind, Registered};
+use crate::cluster::{Cluster, Events, Kind, NoFence, Registered};
 use crate::config::{Config, Loaded, Service, display_duration};
 use crate::notify::Alerts;
 use crate::rollout::{Desired, Turn};
@@ -85,7 +85,7 @@ pub async fn run(loaded: &Loaded, ground: Ground) -> Result<(), DaemonError> {
         lifetime,
     } = ground;
     let config = &loaded.config;
-    let cluster = Cluster::new(client, clock);
+    let cluster = Cluster::new(client, clock, Arc::new(NoFence));
     // The file's own namespace is watched also when no entry is left in it: what is registered there must be given back.
     let namespaces: BTreeSet<String> = config
         .services

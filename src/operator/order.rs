@@ -223,6 +223,7 @@ impl<'a> Given<'a> {
         let unsure = match &error {
             ClusterError::Unavailable { .. } | ClusterError::Timeout { .. } => true,
             ClusterError::Stale { .. }
+            | ClusterError::NotLeading { .. }
             | ClusterError::Forbidden { .. }
             | ClusterError::Refused { .. } => false,
         };

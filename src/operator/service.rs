@@ -158,6 +158,7 @@ pub fn problem(error: &ClusterError) -> String {
              podtemplates; to look, get and list on podtemplates, deployments and replicasets"
         ),
         ClusterError::Stale { .. }
+        | ClusterError::NotLeading { .. }
         | ClusterError::Refused { .. }
         | ClusterError::Unavailable { .. }
         | ClusterError::Timeout { .. } => crate::chain::chain(error),

@@ -201,6 +201,7 @@ fn is_passing(error: &ClusterError) -> bool {
     match error {
         ClusterError::Unavailable { .. } | ClusterError::Timeout { .. } => true,
         ClusterError::Stale { .. }
+        | ClusterError::NotLeading { .. }
         | ClusterError::Forbidden { .. }
         | ClusterError::Refused { .. } => false,
     }

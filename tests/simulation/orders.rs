@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::time::sleep;
-use volery::cluster::{Cluster, Scope};
+use volery::cluster::{Cluster, NoFence, Scope};
 use volery::config::OnFailure;
 use volery::operator::{OrderError, Service, TakenBack, give, give_all};
 use volery::rollout::command::{Answer, Answered, Leave, Verb};
@@ -22,7 +22,11 @@ use super::world::{AGENT, Deaths, NAMESPACE, Weather, World, X, Y, in_virtual_ti
 const PATIENCE: Duration = Duration::from_secs(30);
 
 pub fn operator(world: &World) -> Cluster {
-    Cluster::new(world.cluster.client("operator"), clock::start())
+    Cluster::new(
+        world.cluster.client("operator"),
+        clock::start(),
+        Arc::new(NoFence),
+    )
 }
 
 pub fn service(deployment: &str) -> Service {

@@ -1,0 +1,82 @@
+//! The right to write. A daemon that may have been deposed must not: not even what it decided on while it led
+//! (case K54). So it is asked about at the last moment, by the client itself, of every request that writes.
+
+use std::sync::Arc;
+
+use http::Method;
+use thiserror::Error;
+
+use super::lease::LEASES;
+
+/// Whether this process may write to the cluster at this moment.
+pub trait Fence: Send + Sync {
+    /// It may.
+    fn is_open(&self) -> bool;
+}
+
+/// Of a process that nobody competes with: a daemon without a Lease, a person at a terminal.
+#[derive(Clone, Copy, Debug)]
+pub struct NoFence;
+
+impl Fence for NoFence {
+    fn is_open(&self) -> bool {
+        true
+    }
+}
+
+/// Why a request was not sent.
+#[derive(Debug, Error)]
+#[error("this daemon does not lead")]
+pub(super) struct Closed;
+
+/// Refuses a request that writes, unless the fence is open. The Lease itself is written by who does not lead yet.
+pub(super) fn check(fence: &Arc<dyn Fence>, method: &Method, path: &str) -> Result<(), Closed> {
+    let reads = *method == Method::GET;
+    let lease = path.starts_with(&format!("/apis/{}/", LEASES.group));
+    if reads || lease || fence.is_open() {
+        Ok(())
+    } else {
+        Err(Closed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Shut;
+
+    impl Fence for Shut {
+        fn is_open(&self) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn behind_a_closed_fence_only_reading_and_the_lease_are_possible() {
+        let shut: Arc<dyn Fence> = Arc::new(Shut);
+        let deployment = "/apis/apps/v1/namespaces/workers/deployments/orders";
+        let lease = "/apis/coordination.k8s.io/v1/namespaces/volery/leases/volery";
+        for (method, path, sent) in [
+            (Method::GET, deployment, true),
+            (Method::PATCH, deployment, false),
+            (
+                Method::POST,
+                "/api/v1/namespaces/workers/podtemplates",
+                false,
+            ),
+            (Method::DELETE, deployment, false),
+            (Method::GET, lease, true),
+            (Method::PATCH, lease, true),
+            (
+                Method::POST,
+                "/apis/coordination.k8s.io/v1/namespaces/volery/leases",
+                true,
+            ),
+        ] {
+            assert_eq!(check(&shut, &method, path).is_ok(), sent, "{method} {path}");
+            let open: Arc<dyn Fence> = Arc::new(NoFence);
+            assert!(check(&open, &method, path).is_ok(), "{method} {path}");
+        }
+    }
+}
