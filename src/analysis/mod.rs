@@ -18,6 +18,7 @@
 
 mod answer;
 pub mod check;
+mod clock;
 mod expression;
 mod metrics;
 mod pod;
@@ -30,7 +31,7 @@ pub mod verdict;
 pub use answer::{Answer, AnswerError, Labels, Measure, Response, Sample};
 pub use check::Checker;
 pub use expression::{ExpressionError, Query};
-pub use metrics::{Metrics, NoMetrics};
+pub use metrics::{Metrics, NoMetrics, metrics};
 pub use pod::{PodName, PodNameError};
 pub use prometheus::{MAX_BODY, Prometheus, PrometheusError, Unavailable};
 pub use source::SourceError;
