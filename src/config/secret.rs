@@ -10,7 +10,7 @@ use thiserror::Error;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum SecretPlaceError {
     /// Not the name of an environment variable.
-    #[error("expected the name of an environment variable, such as SLACK_URL")]
+    #[error("expected the name of an environment variable, such as API_TOKEN")]
     Variable,
     /// Not the path of a file.
     #[error("expected the absolute path of a file, such as /etc/volery-secrets/token")]
