@@ -26,6 +26,7 @@ mod prometheus;
 mod source;
 #[cfg(test)]
 mod stub;
+mod values;
 pub mod verdict;
 
 pub use answer::{Answer, AnswerError, Labels, Measure, Response, Sample};
@@ -35,4 +36,5 @@ pub use metrics::{Metrics, NoMetrics, metrics};
 pub use pod::{PodName, PodNameError};
 pub use prometheus::{MAX_BODY, Prometheus, PrometheusError, Unavailable};
 pub use source::SourceError;
+pub use values::{Value, Values, values};
 pub use verdict::{CheckReport, Finding, NoDataMeans, Rule, Verdict};
