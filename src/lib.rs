@@ -7,6 +7,8 @@ pub mod config;
 pub mod daemon;
 pub mod notify;
 pub mod operator;
+mod retry_after;
 pub mod rollout;
+pub mod secret;
 pub mod simulate;
 pub mod telemetry;

@@ -13,7 +13,7 @@ use clap::{Args, Parser, Subcommand};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tracing::{error, warn};
-use volery::analysis::{Metrics, NoMetrics, Prometheus};
+use volery::analysis::metrics;
 use volery::chain::chain;
 use volery::config::{ConfigError, Loaded, parse_duration};
 use volery::daemon::{self, Ground, Lifetime};
@@ -171,14 +171,12 @@ async fn run(
     for problem in &loaded.problems {
         warn!("{}:{problem}", file.display());
     }
-    let metrics: Arc<dyn Metrics> = match &loaded.config.prometheus {
-        Some(url) => Arc::new(Prometheus::new(url.as_str())?),
-        None => Arc::new(NoMetrics),
-    };
+    let environment = |name: &str| std::env::var(name).ok();
+    let metrics = metrics(loaded.config.prometheus.as_ref(), &environment)?;
     let clock = log::wall_clock();
     let carrier: Arc<dyn Carrier> = Arc::new(Http::new());
     let channels = loaded.config.channels.values();
-    let alerts = Alerts::new(channels, &|name| std::env::var(name).ok(), &carrier, &clock);
+    let alerts = Alerts::new(channels, &environment, &carrier, &clock);
     let client = volery::cluster::connect().await?;
     let daemon = daemon::run(
         &loaded,

@@ -1,5 +1,7 @@
 //! What an operator types: orders to services, and questions about them.
 
+mod query;
+
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -86,6 +88,12 @@ pub enum Question {
         #[command(flatten)]
         place: Place,
     },
+    /// Ask a service's success expressions now, about the pods that run, and show values and verdicts.
+    ///
+    /// Nothing of it counts for a rollout. While one is open its canary pods are asked about, else the Deployment's own
+    /// pods play the canary.
+    #[command(after_help = query::EXIT_CODES)]
+    Query(Box<query::Arguments>),
     /// Tell how services stand, from the cluster alone.
     Status(Status),
     /// Wait until the template that the Deployment has now is rolled out, or is not.
@@ -199,6 +207,7 @@ async fn run(command: Command) -> ExitCode {
     match command {
         Command::Order(order) => give(order).await,
         Command::Question(Question::History { service, place }) => history(service, place).await,
+        Command::Question(Question::Query(arguments)) => query::query(*arguments).await,
         Command::Question(Question::Status(status)) => tell_status(status).await,
         Command::Question(Question::Wait {
             service,

@@ -94,3 +94,111 @@ fn an_order_names_one_service_or_all() {
         assert!(told.contains(expected), "{arguments:?}: {told}");
     }
 }
+
+#[test]
+fn what_cannot_be_queried_is_told_before_anybody_is_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("volery.yaml");
+    let service = "{breakpoint: 50%, step: 10%, abort: 2m, max_step_duration: 10m, \
+                    check_success_step_duration: 2m, success: SUCCESS}";
+    let with = |success: &str| service.replace("SUCCESS", success);
+    let text = format!(
+        "prometheus-base-url: http://127.0.0.1:9/\nnamespace: workers\norders: {}\nsilent: {}\nbad: {{step: 0%}}\n\
+         twice: {}\ntwice-as-well: {}\n",
+        with("[{expr: up > 0}]"),
+        with("[]"),
+        with("[{expr: up > 0}], namespace: a, deployment: two"),
+        with("[{expr: up > 0}], namespace: b, deployment: two"),
+    );
+    std::fs::write(&file, text).unwrap();
+    let nowhere = folder.path().join("nowhere.yaml");
+    std::fs::write(
+        &nowhere,
+        format!("namespace: workers\nsilent: {}\n", with("[]")),
+    )
+    .unwrap();
+    let (file, nowhere) = (file.to_str().unwrap(), nowhere.to_str().unwrap());
+    for (arguments, expected) in [
+        (&["query", "orders"][..], "--config <FILE>"),
+        (
+            &["query", "orders", "--prometheus", "http://127.0.0.1:9/"],
+            "--config <FILE>",
+        ),
+        (&["query", "orders", "--expr", "up > 0"], "--config <FILE>"),
+        (
+            &[
+                "query",
+                "orders",
+                "--prometheus",
+                "prometheus:9090",
+                "--expr",
+                "up > 0",
+            ],
+            "expected a URL that begins with http:// or https://",
+        ),
+        (
+            &[
+                "query",
+                "orders",
+                "--prometheus",
+                "http://127.0.0.1:9/",
+                "--expr",
+                "up",
+            ],
+            "error: --expr: `up` compares nothing",
+        ),
+        (
+            &["query", "orders", "--config", "missing.yaml"],
+            "missing.yaml",
+        ),
+        (
+            &["query", "ordres", "--config", file],
+            "has no entry for ordres; its entries: orders, ",
+        ),
+        (
+            &["query", "orders", "-n", "other", "--config", file],
+            "has no entry for orders in namespace other",
+        ),
+        (
+            &["query", "bad", "--config", file],
+            "cannot be used as it is",
+        ),
+        (
+            &["query", "silent", "--config", file],
+            "silent has no success expressions",
+        ),
+        (
+            &["query", "two", "--config", file],
+            "two may be a/two or b/two: say which namespace with -n",
+        ),
+        (
+            &["query", "silent", "--config", nowhere, "--expr", "up > 0"],
+            "the file does not say where Prometheus is",
+        ),
+        (
+            &["query", "orders", "--config", file],
+            "error: no way to the cluster",
+        ),
+        (
+            &["query", "two", "-n", "b", "--config", file],
+            "error: no way to the cluster",
+        ),
+        (
+            &[
+                "query",
+                "any",
+                "--prometheus",
+                "http://127.0.0.1:9/",
+                "--expr",
+                "up > 0",
+            ],
+            "error: no way to the cluster",
+        ),
+    ] {
+        let output = volery(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {output:?}");
+        let told = self::text(&output.stderr);
+        assert!(told.contains(expected), "{arguments:?}: {told}");
+        assert!(output.stdout.is_empty(), "{arguments:?}");
+    }
+}

@@ -105,7 +105,7 @@ fn describe_all(config: &Config) -> String {
         config
             .prometheus
             .as_ref()
-            .map_or_else(|| "-".to_owned(), ToString::to_string),
+            .map_or_else(|| "-".to_owned(), |settings| settings.url.to_string()),
         display_duration(config.poll_interval),
         config.max_concurrent_rollouts,
         services.join("\n")
@@ -392,6 +392,24 @@ fn each_global_setting_tells_what_it_cannot_take() {
         "defaults: 10%",
         "defaults: {step: 0%, brekpoint: 50%, colour: red}",
         "default: {step: 10%}",
+        "prometheus:",
+        "prometheus: http://prometheus:9090/",
+        "prometheus: {bearer-token-file: /etc/token}",
+        "prometheus: {bearer-token-from-env: Bearer hunter2}",
+        "prometheus: {bearer-token-from-file: token}",
+        "prometheus: {bearer-token-from-env: A, bearer-token-from-file: /a}",
+        "prometheus: {bearer-token-from-env: A, username: volery, password-from-env: B}",
+        "prometheus: {username: volery}",
+        "prometheus: {password-from-file: /a}",
+        "prometheus: {username: 'me:hunter2', password-from-file: /a}",
+        "prometheus: {username: volery, password: hunter2}",
+        "prometheus: {ca-file: ca.crt, timeout: 0s}",
+        "prometheus: {headers: [X-Scope-OrgID]}",
+        "prometheus: {headers: {X-Scope-OrgID: , X Y: a, Content-Type: a, X-Key: {}, X-Other: {from-env: A, from-file: /a}}}",
+        "prometheus: {headers: {Authorization: Bearer hunter2, X-Ke: {from-fil: /a}}}",
+        "prometheus: {headers: {X-A: a, x-a: b, X-A: c}}",
+        "prometheus: {bearer-token-from-env: A, headers: {authorization: {from-env: B}}}",
+        "promethius: {ca-file: /etc/ca.crt}",
         "notify:",
         "notify: [https://hooks.slack.com/services/hunter2]",
         "notify: [{slack: https://hooks.slack.com/services/hunter2}]",
@@ -411,7 +429,14 @@ fn each_global_setting_tells_what_it_cannot_take() {
         "defaults: {notify: [a]}",
     ]
     .iter()
-    .map(|line| told_of_problems(&format!("namespace: workers\n{line}\n")))
+    .map(|line| {
+        let url = if line.starts_with("prometheus") {
+            "prometheus-base-url: http://prometheus:9090/"
+        } else {
+            "namespace: workers"
+        };
+        told_of_problems(&format!("{url}\n{line}\n"))
+    })
     .collect();
     insta::assert_snapshot!(told.join("\n"));
 }

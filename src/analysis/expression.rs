@@ -87,6 +87,8 @@ pub struct Query {
     /// As it is sent.
     judged: Template,
     form: Form,
+    /// What a comparison compares, for people to see; numbers are as they are written.
+    sides: Option<[Template; 2]>,
 }
 
 /// What the outermost operation is.
@@ -188,6 +190,16 @@ impl Query {
     #[must_use]
     pub fn judged(&self, pod: Option<&PodName>) -> String {
         self.judged.resolve(pod)
+    }
+
+    /// What is compared about `pod`, and how; nothing for a set operation.
+    pub(super) fn sides(&self, pod: Option<&PodName>) -> Option<([String; 2], Comparison)> {
+        match (&self.form, &self.sides) {
+            (Form::Comparison { operator, .. }, Some(sides)) => {
+                Some((sides.each_ref().map(|side| side.resolve(pod)), *operator))
+            }
+            (Form::Comparison { .. }, None) | (Form::SetOperation { .. }, _) => None,
+        }
     }
 
     pub(super) fn form(&self) -> &Form {
@@ -298,6 +310,7 @@ impl<'a> Parsed<'a> {
                 left: operand(&binary.lhs, left)?,
                 right: operand(&binary.rhs, right)?,
             },
+            sides: Some([Template::new(left)?, Template::new(right)?]),
         })
     }
 
@@ -321,6 +334,7 @@ impl<'a> Parsed<'a> {
             form: Form::SetOperation {
                 presence: Template::new(&presence)?,
             },
+            sides: None,
         })
     }
 

@@ -1,11 +1,14 @@
 //! Where questions are asked.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 
 use super::answer::Response;
-use super::prometheus::{Prometheus, Unavailable};
+use super::prometheus::{Prometheus, PrometheusError, Unavailable};
+use crate::config::PrometheusSettings;
+use crate::secret::Environment;
 
 /// Something that evaluates instant queries: Prometheus, or a simulated one.
 pub trait Metrics: Send + Sync {
@@ -39,4 +42,18 @@ impl Metrics for NoMetrics {
         let reason = "no prometheus-base-url is configured".to_owned();
         Box::pin(std::future::ready(Err(Unavailable::Unreachable(reason))))
     }
+}
+
+/// What a configuration asks.
+///
+/// # Errors
+/// Those of [`Prometheus::new`].
+pub fn metrics(
+    settings: Option<&PrometheusSettings>,
+    environment: &Environment<'_>,
+) -> Result<Arc<dyn Metrics>, PrometheusError> {
+    Ok(match settings {
+        Some(settings) => Arc::new(Prometheus::new(settings, environment)?),
+        None => Arc::new(NoMetrics),
+    })
 }

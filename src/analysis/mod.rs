@@ -18,6 +18,7 @@
 
 mod answer;
 pub mod check;
+mod clock;
 mod expression;
 mod metrics;
 mod pod;
@@ -25,13 +26,15 @@ mod prometheus;
 mod source;
 #[cfg(test)]
 mod stub;
+mod values;
 pub mod verdict;
 
 pub use answer::{Answer, AnswerError, Labels, Measure, Response, Sample};
 pub use check::Checker;
 pub use expression::{ExpressionError, Query};
-pub use metrics::{Metrics, NoMetrics};
+pub use metrics::{Metrics, NoMetrics, metrics};
 pub use pod::{PodName, PodNameError};
 pub use prometheus::{MAX_BODY, Prometheus, PrometheusError, Unavailable};
 pub use source::SourceError;
+pub use values::{Value, Values, values};
 pub use verdict::{CheckReport, Finding, NoDataMeans, Rule, Verdict};

@@ -1,13 +1,31 @@
 //! The Prometheus client: instant queries, each of which ends in an answer or a reason within its deadline.
+//!
+//! | module | what it holds |
+//! | --- | --- |
+//! | `access` | who asks, and further headers: secrets are looked up here |
+//! | `connections` | the HTTP client, and whose certificates it believes |
+//! | `throttle` | until when it is not asked |
+
+mod access;
+mod connections;
+mod throttle;
 
 use std::fmt::{self, Write as _};
+use std::sync::Arc;
 use std::time::Duration;
 
-use http::StatusCode;
-use http::header::{CONTENT_TYPE, LOCATION};
+use http::header::{CONTENT_TYPE, DATE, LOCATION, RETRY_AFTER};
+use http::{HeaderMap, HeaderName, StatusCode};
 use reqwest::Url;
 
 use super::answer::{AnswerError, Response};
+use crate::chain::chain;
+use crate::config::{PrometheusSettings, PrometheusUrl, display_duration};
+use crate::retry_after;
+use crate::secret::Environment;
+use access::Access;
+use connections::Connections;
+use throttle::Throttle;
 
 /// The largest answer that is read, in bytes. An instant query over the pods of a canary has a few kilobytes.
 pub const MAX_BODY: usize = 4 * 1024 * 1024;
@@ -15,26 +33,23 @@ pub const MAX_BODY: usize = 4 * 1024 * 1024;
 /// How much of a foreign text goes into a log line, in characters.
 const MAX_EXCERPT: usize = 200;
 
-/// Asks one Prometheus. Cheap to clone; clones share connections.
+/// Asks one Prometheus. Cheap to clone; clones share connections, and when it is asked less all of them do.
 #[derive(Clone)]
-pub struct Prometheus {
-    client: reqwest::Client,
+pub struct Prometheus(Arc<Inner>);
+
+struct Inner {
+    url: PrometheusUrl,
     endpoint: Url,
+    access: Access,
+    connections: Connections,
+    throttle: Throttle,
+    /// The longest that one query may take.
+    timeout: Duration,
 }
 
 /// Why no client can be made.
 #[derive(Debug, thiserror::Error)]
 pub enum PrometheusError {
-    /// The address cannot be used.
-    #[error(
-        "{address:?} is not an address of Prometheus: {reason}; write for example http://prometheus:9090/"
-    )]
-    Address {
-        /// As configured, less a user's name and password.
-        address: String,
-        /// What is wrong with it.
-        reason: String,
-    },
     /// No crypto provider has been installed in this process.
     #[error("no rustls crypto provider is installed; install one before making a client")]
     NoCryptoProvider,
@@ -57,9 +72,23 @@ pub enum Unavailable {
     /// Some other address wants to be asked. Redirects of a POST lose the query or the method, so none is followed.
     #[error("Prometheus redirects to {0:?}; put the right address into prometheus-base-url")]
     Redirected(String),
-    /// Too many requests (HTTP 429).
-    #[error("Prometheus is asked too often (HTTP 429): {0}")]
-    Throttled(String),
+    /// It has too much to do (HTTP 429, or 503 with `Retry-After`), and is not asked again so soon (case K58). Who asks
+    /// meanwhile is told the same.
+    #[error(
+        "Prometheus has too much to do (HTTP {status}): {message}; it is left alone for {}",
+        display_duration(*pause)
+    )]
+    Throttled {
+        /// The status code.
+        status: u16,
+        /// What the body says, shortened.
+        message: String,
+        /// For how long, counted from that answer.
+        pause: Duration,
+    },
+    /// It was not asked, for lack of what has to go along. Says where that should be, never what it is.
+    #[error("Prometheus cannot be asked: {0}")]
+    NoAccess(String),
     /// A status other than 200.
     #[error("Prometheus answered HTTP {status}: {message}")]
     Status {
@@ -84,7 +113,10 @@ impl Unavailable {
     #[must_use]
     pub fn concerns_all_queries(&self) -> bool {
         match self {
-            Self::Unreachable(_) | Self::Redirected(_) | Self::Throttled(_) => true,
+            Self::Unreachable(_)
+            | Self::Redirected(_)
+            | Self::Throttled { .. }
+            | Self::NoAccess(_) => true,
             Self::TimedOut(_)
             | Self::Status { .. }
             | Self::TooLarge
@@ -94,62 +126,68 @@ impl Unavailable {
     }
 }
 
-/// Without the address's password.
+/// The address alone, without user and password.
 impl fmt::Debug for Prometheus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let address = without_user(self.endpoint.as_str());
-        f.debug_tuple("Prometheus").field(&address).finish()
+        f.debug_tuple("Prometheus").field(&self.0.url).finish()
     }
 }
 
 impl Prometheus {
-    /// A client for the Prometheus at `address`, whose path, if any, is kept as a prefix.
+    /// A client for the Prometheus of a configuration; a path in its address is kept as a prefix. Secrets in the
+    /// environment are looked up now, those in files for each query, as are the certificates of `ca-file`: what is wrong
+    /// with them makes queries [`Unavailable::NoAccess`] for as long as it is wrong.
     ///
     /// # Errors
-    /// When `address` is not an `http` or `https` URL without query and fragment, or TLS cannot be set up.
-    pub fn new(address: &str) -> Result<Self, PrometheusError> {
-        let endpoint = endpoint(address).map_err(|reason| PrometheusError::Address {
-            address: without_user(address),
-            reason,
-        })?;
+    /// When TLS cannot be set up.
+    pub fn new(
+        settings: &PrometheusSettings,
+        environment: &Environment<'_>,
+    ) -> Result<Self, PrometheusError> {
         if rustls::crypto::CryptoProvider::get_default().is_none() {
             return Err(PrometheusError::NoCryptoProvider);
         }
-        let mut builder = reqwest::Client::builder()
-            .redirect(reqwest::redirect::Policy::none())
-            .user_agent(concat!("volery/", env!("CARGO_PKG_VERSION")));
-        if endpoint.scheme() == "http" {
-            // Without redirects TLS is never spoken: no need to load, or even to have, root certificates.
-            builder = builder.tls_certs_only([]);
-        }
-        let client = builder.build().map_err(PrometheusError::Client)?;
-        Ok(Self { client, endpoint })
+        Ok(Self(Arc::new(Inner {
+            url: settings.url.clone(),
+            endpoint: settings.url.endpoint("/api/v1/query"),
+            access: Access::new(settings, environment),
+            connections: Connections::new(settings)?,
+            throttle: Throttle::default(),
+            timeout: settings.timeout,
+        })))
     }
 
     /// Evaluates `query` now, by the clock of Prometheus (no `time` is sent: cases K54, K59), and gives up after
-    /// `deadline`, body included. Prometheus is told to give up then as well.
+    /// `deadline`, or after the `timeout` of the configuration where that is shorter, body included. Prometheus is told
+    /// to give up then as well.
     ///
     /// # Errors
     /// Whatever keeps an answer from being read whole, as a reason for people.
     pub async fn query(&self, query: &str, deadline: Duration) -> Result<Response, Unavailable> {
-        match tokio::time::timeout(deadline, self.exchange(query, deadline)).await {
+        let deadline = deadline.min(self.0.timeout);
+        let leave = self.0.throttle.leave()?;
+        match tokio::time::timeout(deadline, self.exchange(query, deadline, leave)).await {
             Ok(result) => result,
             Err(_) => Err(Unavailable::TimedOut(deadline)),
         }
     }
 
-    async fn exchange(&self, query: &str, deadline: Duration) -> Result<Response, Unavailable> {
-        let response = self
-            .client
-            .post(self.endpoint.clone())
+    async fn exchange(
+        &self,
+        query: &str,
+        deadline: Duration,
+        leave: throttle::Leave,
+    ) -> Result<Response, Unavailable> {
+        let client = self.0.connections.client().map_err(no_access)?;
+        let request = client
+            .post(self.0.endpoint.clone())
             .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
             .body(form(&[
                 ("query", query),
                 ("timeout", &format!("{}ms", deadline.as_millis().max(1))),
-            ]))
-            .send()
-            .await
-            .map_err(unreachable)?;
+            ]));
+        let request = self.0.access.grant(request).map_err(no_access)?;
+        let response = request.send().await.map_err(unreachable)?;
         let status = response.status();
         if status.is_redirection() {
             let location = response.headers().get(LOCATION);
@@ -158,7 +196,21 @@ impl Prometheus {
                 &location.unwrap_or_default(),
             )));
         }
-        let body = read(response).await?;
+        let wish = wish(response.headers());
+        let too_much = match status {
+            StatusCode::TOO_MANY_REQUESTS => true,
+            StatusCode::SERVICE_UNAVAILABLE => wish.is_some(),
+            _ => false,
+        };
+        let body = match read(response).await {
+            Ok(body) => body,
+            // It is no less busy for what it says about it.
+            Err(reason) if too_much => reason.to_string().into_bytes(),
+            Err(reason) => return Err(reason),
+        };
+        if !too_much {
+            self.0.throttle.answered(leave);
+        }
         if status == StatusCode::OK {
             let answer = Response::read(&body).map_err(shortened)?;
             for warning in &answer.warnings {
@@ -174,8 +226,8 @@ impl Prometheus {
             Err(AnswerError::Error { kind, message }) => excerpt(&format!("{kind}: {message}")),
             Ok(_) | Err(AnswerError::Nonsense(_)) => excerpt(&String::from_utf8_lossy(&body)),
         };
-        if status == StatusCode::TOO_MANY_REQUESTS {
-            Err(Unavailable::Throttled(message))
+        if too_much {
+            Err(self.0.throttle.refused(leave, status, message, wish))
         } else {
             Err(Unavailable::Status {
                 status: status.as_u16(),
@@ -185,29 +237,15 @@ impl Prometheus {
     }
 }
 
-fn endpoint(address: &str) -> Result<Url, String> {
-    let mut url = Url::parse(address).map_err(|error| error.to_string())?;
-    if !matches!(url.scheme(), "http" | "https") {
-        return Err(format!(
-            "it starts with {:?}, expected http:// or https://",
-            url.scheme()
-        ));
-    }
-    if url.query().is_some() || url.fragment().is_some() {
-        return Err("it has a query or a fragment".to_owned());
-    }
-    let path = format!("{}/api/v1/query", url.path().trim_end_matches('/'));
-    url.set_path(&path);
-    Ok(url)
+/// For how long the server wants to be left alone. A date is taken by the server's own clock (case K54).
+fn wish(headers: &HeaderMap) -> Option<Duration> {
+    let text = |name: HeaderName| headers.get(name)?.to_str().ok();
+    let now = text(DATE).and_then(retry_after::date);
+    retry_after::retry_after(text(RETRY_AFTER)?, now)
 }
 
-/// The address less `user:password@`, for people and logs.
-fn without_user(address: &str) -> String {
-    match (address.split_once("://"), address.rsplit_once('@')) {
-        (Some((scheme, _)), Some((_, rest))) => format!("{scheme}://{rest}"),
-        (None, Some((_, rest))) => rest.to_owned(),
-        (_, None) => address.to_owned(),
-    }
+fn no_access(error: impl std::error::Error + 'static) -> Unavailable {
+    Unavailable::NoAccess(chain(&error))
 }
 
 /// The body of a form. Everything but unreserved characters is escaped.

@@ -5,6 +5,7 @@
 //! proven by parsing the result (see [`super::expression`]).
 
 use std::borrow::Cow;
+use std::fmt;
 use std::ops::Range;
 
 use super::pod::PodName;
@@ -65,6 +66,33 @@ pub(super) enum Comparison {
     Greater,
     /// `>=`
     GreaterOrEqual,
+}
+
+impl Comparison {
+    /// Whether it is true of these numbers; of a NaN only `!=` is.
+    pub(super) fn holds(self, left: f64, right: f64) -> bool {
+        match self {
+            Self::Equal => left == right,
+            Self::NotEqual => left != right,
+            Self::Less => left < right,
+            Self::LessOrEqual => left <= right,
+            Self::Greater => left > right,
+            Self::GreaterOrEqual => left >= right,
+        }
+    }
+}
+
+impl fmt::Display for Comparison {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Equal => "==",
+            Self::NotEqual => "!=",
+            Self::Less => "<",
+            Self::LessOrEqual => "<=",
+            Self::Greater => ">",
+            Self::GreaterOrEqual => ">=",
+        })
+    }
 }
 
 /// What a lexeme is, as far as the rewriter needs to know.

@@ -2,14 +2,21 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
 use axum::extract::{Form, Request};
 use axum::response::Response;
 use axum::routing::any;
+use axum::serve::{Listener, ListenerExt as _};
+use http::HeaderMap;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
 use super::prometheus::Prometheus;
+use crate::config::PrometheusSettings;
 
 /// One request as the stub saw it.
 #[derive(Debug, Clone)]
@@ -18,6 +25,7 @@ pub(super) struct Asked {
     pub(super) path: String,
     /// The query string of the address.
     pub(super) address_query: Option<String>,
+    pub(super) headers: HeaderMap,
     pub(super) parameters: Vec<(String, String)>,
 }
 
@@ -34,6 +42,7 @@ impl Asked {
 pub(super) struct Stub {
     pub(super) address: SocketAddr,
     asked: Arc<Mutex<Vec<Asked>>>,
+    connections: Arc<AtomicUsize>,
 }
 
 impl Stub {
@@ -43,6 +52,25 @@ impl Stub {
         F: Fn(String) -> A + Clone + Send + Sync + 'static,
         A: Future<Output = Response> + Send + 'static,
     {
+        Self::listening(script, |listener| listener).await
+    }
+
+    /// The same, behind TLS.
+    pub(super) async fn secure<F, A>(tls: rustls::ServerConfig, script: F) -> Self
+    where
+        F: Fn(String) -> A + Clone + Send + Sync + 'static,
+        A: Future<Output = Response> + Send + 'static,
+    {
+        let acceptor = TlsAcceptor::from(Arc::new(tls));
+        Self::listening(script, |tcp| Tls { tcp, acceptor }).await
+    }
+
+    async fn listening<F, A, L>(script: F, wrap: impl FnOnce(TcpListener) -> L) -> Self
+    where
+        F: Fn(String) -> A + Clone + Send + Sync + 'static,
+        A: Future<Output = Response> + Send + 'static,
+        L: Listener<Addr = SocketAddr>,
+    {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let seen = Arc::clone(&asked);
         let answer = move |request: Request| {
@@ -51,6 +79,7 @@ impl Stub {
                 let method = request.method().to_string();
                 let path = request.uri().path().to_owned();
                 let address_query = request.uri().query().map(str::to_owned);
+                let headers = request.headers().clone();
                 let Form(parameters) =
                     <Form<Vec<(String, String)>> as axum::extract::FromRequest<()>>::from_request(
                         request,
@@ -62,6 +91,7 @@ impl Stub {
                     method,
                     path,
                     address_query,
+                    headers,
                     parameters,
                 };
                 let query = asked.parameter("query").unwrap_or_default().to_owned();
@@ -69,16 +99,30 @@ impl Stub {
                 script(query).await
             }
         };
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let router = Router::new().fallback(any(answer));
+        let connections = Arc::<AtomicUsize>::default();
+        let count = Arc::clone(&connections);
+        let listener = wrap(listener).tap_io(move |_| {
+            count.fetch_add(1, Ordering::Relaxed);
+        });
         tokio::spawn(async move { axum::serve(listener, router).await });
-        Self { address, asked }
+        Self {
+            address,
+            asked,
+            connections,
+        }
     }
 
     /// A client for this stub.
     pub(super) fn client(&self) -> Prometheus {
         client(&format!("http://{}/", self.address))
+    }
+
+    /// How many connections have been accepted so far.
+    pub(super) fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
     }
 
     /// What has been asked so far.
@@ -93,11 +137,47 @@ impl Stub {
     }
 }
 
+/// Connections whose other side does not like our certificate are dropped.
+struct Tls {
+    tcp: TcpListener,
+    acceptor: TlsAcceptor,
+}
+
+impl Listener for Tls {
+    type Io = TlsStream<TcpStream>;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        loop {
+            let Ok((stream, address)) = self.tcp.accept().await else {
+                continue;
+            };
+            if let Ok(stream) = self.acceptor.accept(stream).await {
+                return (stream, address);
+            }
+        }
+    }
+
+    fn local_addr(&self) -> std::io::Result<Self::Addr> {
+        self.tcp.local_addr()
+    }
+}
+
 /// A client, with what `main` does before it makes one.
 pub(super) fn client(address: &str) -> Prometheus {
-    // A second installation, by another test of this process, is refused and not needed.
+    client_of(&PrometheusSettings::new(address.parse().unwrap()))
+}
+
+/// The same, in an environment of its own.
+pub(super) fn client_of(settings: &PrometheusSettings) -> Prometheus {
+    let environment = |name: &str| (name == "SECRET").then(|| "s3cret\n".to_owned());
+    install_crypto();
+    Prometheus::new(settings, &environment).unwrap()
+}
+
+/// A second installation, by another test of this process, is refused and not needed.
+pub(super) fn install_crypto() {
     let _ = rustls::crypto::ring::default_provider().install_default();
-    Prometheus::new(address).unwrap()
 }
 
 /// HTTP 200 with a vector of these labels and values.

@@ -193,7 +193,7 @@ impl Side {
 
     /// The value that was compared for `series`. A comparison's result carries the labels of the side it comes
     /// from, or those of them that were matched on.
-    fn value(&self, series: &Labels) -> Option<Measure> {
+    pub(super) fn value(&self, series: &Labels) -> Option<Measure> {
         let samples = match self {
             Self::Measured(Answer::Vector(samples)) => samples,
             Self::Measured(Answer::Scalar(number)) => return Some(Measure::Number(*number)),

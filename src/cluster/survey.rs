@@ -33,6 +33,8 @@ pub enum Depth {
     Surface,
     /// Their ReplicaSets too: its history.
     History,
+    /// Their ReplicaSets and pods.
+    Pods,
 }
 
 /// What a person sees of one service.
@@ -42,7 +44,7 @@ pub struct Sight {
     pub namespace: String,
     /// X's name.
     pub deployment: String,
-    /// What the daemon decides on, without pods.
+    /// What the daemon decides on; pods only where they were looked at.
     pub observation: Observation,
     /// The order that waits to be taken, word for word.
     pub waiting: Option<String>,
@@ -143,14 +145,22 @@ impl Cluster {
         }
         let now = WallTime((self.clock)().as_second());
         let seen = read.sight(namespace, deployment, now);
-        let (Depth::History, Some(original)) = (depth, &seen.observation.original) else {
+        let below: &[Kind] = match depth {
+            Depth::Surface => &[],
+            Depth::History => &[Kind::ReplicaSet],
+            // In this order: a pod that is listed has a ReplicaSet that is, unless it was made between the two.
+            Depth::Pods => &[Kind::ReplicaSet, Kind::Pod],
+        };
+        let Some(original) = &seen.observation.original else {
             return Ok(seen);
         };
-        let what = format!("list replicasets in {namespace}");
         let params = ListParams::default().labels(&selector_text(&original.rest.selector));
-        let api = self.api(Kind::ReplicaSet, namespace);
-        let sets = within_deadline(what, Request::Plain, api.list(&params)).await?;
-        sets.iter().for_each(|set| read.take(Kind::ReplicaSet, set));
+        for kind in below {
+            let what = format!("list {} in {namespace}", kind.plural());
+            let api = self.api(*kind, namespace);
+            let objects = within_deadline(what, Request::Plain, api.list(&params)).await?;
+            objects.iter().for_each(|object| read.take(*kind, object));
+        }
         Ok(read.sight(namespace, deployment, now))
     }
 

@@ -1,13 +1,13 @@
-//! Where alerts go, which of them, and where the secrets are that it takes: never in the file itself (case K55).
+//! Where alerts go, and which of them.
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::path::PathBuf;
 use std::str::FromStr;
 
 use thiserror::Error;
 
 use super::names;
+use super::secret::Secret;
 
 /// Why a text is no value of a channel. Each message says what is expected instead, and none repeats what may be a
 /// secret.
@@ -19,12 +19,6 @@ pub enum ChannelError {
          letter or digit"
     )]
     Name,
-    /// Not the name of an environment variable.
-    #[error("expected the name of an environment variable, such as SLACK_URL")]
-    Variable,
-    /// Not the path of a file.
-    #[error("expected the absolute path of a file, such as /etc/volery/slack")]
-    Path,
     /// No URL that can be posted to.
     #[error(
         "expected a URL that begins with http:// or https://, such as http://alerts.ops/volery"
@@ -137,45 +131,6 @@ impl FromStr for Occasion {
     }
 }
 
-/// Where a secret is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Secret {
-    /// In an environment variable of this name.
-    Variable(String),
-    /// In this file, which is read anew for each alert: a Secret that is mounted may change.
-    File(PathBuf),
-}
-
-impl Secret {
-    pub(super) fn variable(text: &str) -> Result<Self, ChannelError> {
-        let inner = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-        let begins_well = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
-        if begins_well && text.bytes().all(inner) {
-            Ok(Self::Variable(text.to_owned()))
-        } else {
-            Err(ChannelError::Variable)
-        }
-    }
-
-    pub(super) fn file(text: &str) -> Result<Self, ChannelError> {
-        let path = PathBuf::from(text);
-        if path.is_absolute() && !text.contains(char::is_control) {
-            Ok(Self::File(path))
-        } else {
-            Err(ChannelError::Path)
-        }
-    }
-}
-
-impl fmt::Display for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Variable(name) => write!(f, "environment variable {name}"),
-            Self::File(path) => write!(f, "file {}", path.display()),
-        }
-    }
-}
-
 /// Where a webhook is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
@@ -284,22 +239,6 @@ mod tests {
             ("http://me@alerts.ops/", Some(ChannelError::Credentials)),
         ] {
             assert_eq!(Address::open(text).err(), expected, "{text:?}");
-        }
-    }
-
-    #[test]
-    fn secrets_are_named_and_never_given() {
-        assert!(Secret::variable("SLACK_URL").is_ok());
-        for text in ["", "1A", "https://hooks.slack.com/x", "A-B", "Bearer x"] {
-            assert_eq!(
-                Secret::variable(text),
-                Err(ChannelError::Variable),
-                "{text:?}"
-            );
-        }
-        assert!(Secret::file("/etc/volery/slack").is_ok());
-        for text in ["", "slack", "https://hooks.slack.com/x", "/a\nb"] {
-            assert_eq!(Secret::file(text), Err(ChannelError::Path), "{text:?}");
         }
     }
 }

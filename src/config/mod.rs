@@ -9,7 +9,7 @@
 //! | `schema` | the keys, their meanings, their defaults; the tree to a [`Config`] |
 //! | `reader` | one mapping key by key, and the mistakes in it |
 //! | `load` | the file on disk, and the outcome of reading it |
-//! | `units`, `bound`, `choices`, `names`, `labels`, `channels`, `prometheus_url` | the values |
+//! | `units`, `bound`, `choices`, `names`, `labels`, `channels`, `secret`, `prometheus`, `prometheus_url` | the values |
 //! | `problem` | what can be wrong, and how a person reads it |
 
 mod bound;
@@ -20,9 +20,11 @@ mod labels;
 mod load;
 mod names;
 mod problem;
+mod prometheus;
 mod prometheus_url;
 mod reader;
 mod schema;
+mod secret;
 mod units;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,9 +33,7 @@ use std::time::Duration;
 
 pub use bound::{Bound, BoundError};
 pub(crate) use channels::post_url;
-pub use channels::{
-    Address, Audience, Channel, ChannelError, ChannelName, Medium, Occasion, Secret,
-};
+pub use channels::{Address, Audience, Channel, ChannelError, ChannelName, Medium, Occasion};
 pub use choices::{
     AfterRollback, CanaryOn, ChoiceError, CompletedContainers, KnownGood, OnFailure,
 };
@@ -41,7 +41,12 @@ pub use labels::LabelError;
 pub use load::{ExpressionCheck, Loaded};
 pub use names::{NameError, ServiceName};
 pub use problem::{ConfigError, Fault, Found, Position, Problem};
+pub use prometheus::{
+    Authorities, DEFAULT_QUERY_TIMEOUT, Header, HeaderText, Login, PrometheusSettingError,
+    PrometheusSettings,
+};
 pub use prometheus_url::{PrometheusUrl, PrometheusUrlError};
+pub use secret::{Secret, SecretPlaceError};
 pub use units::{
     Amount, AmountError, DurationError, LONGEST_DURATION, Replicas, Share, display_duration,
     parse_duration,
@@ -50,8 +55,8 @@ pub use units::{
 /// What a file says: the global settings, and every service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// `prometheus-base-url`. There whenever a service has success expressions.
-    pub prometheus: Option<PrometheusUrl>,
+    /// `prometheus-base-url` and `prometheus`. There whenever a service has success expressions.
+    pub prometheus: Option<PrometheusSettings>,
     /// `namespace`: that of services which do not name their own.
     pub namespace: Option<String>,
     /// `poll-interval`: how often every registered Deployment is looked at without being told of a change.

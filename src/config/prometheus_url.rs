@@ -27,12 +27,32 @@ pub enum PrometheusUrlError {
 ///
 /// Shown without the credentials, should it hold any.
 #[derive(Clone, PartialEq, Eq)]
-pub struct PrometheusUrl(String);
+pub struct PrometheusUrl {
+    text: String,
+    url: reqwest::Url,
+}
 
 impl PrometheusUrl {
-    /// The URL as written, credentials included and without slashes at its end: append `/api/v1/query` to it.
+    /// The URL as written, credentials included and without slashes at its end.
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.text
+    }
+
+    /// Where the API answers at `path`, credentials included.
+    pub(crate) fn endpoint(&self, path: &str) -> reqwest::Url {
+        let mut url = self.url.clone();
+        url.set_path(&format!("{}{path}", url.path().trim_end_matches('/')));
+        url
+    }
+
+    /// Whether nobody on the way can listen.
+    pub fn is_encrypted(&self) -> bool {
+        self.url.scheme() == "https"
+    }
+
+    /// Whether it holds a user, by whom Prometheus is asked then.
+    pub fn names_a_user(&self) -> bool {
+        !self.url.username().is_empty() || self.url.password().is_some()
     }
 }
 
@@ -56,20 +76,23 @@ impl FromStr for PrometheusUrl {
         if !url.has_host() {
             return Err(PrometheusUrlError::Form);
         }
-        Ok(Self(text.trim_end_matches('/').to_owned()))
+        Ok(Self {
+            text: text.trim_end_matches('/').to_owned(),
+            url,
+        })
     }
 }
 
 impl fmt::Display for PrometheusUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&without_credentials(&self.0))
+        f.write_str(&without_credentials(&self.text))
     }
 }
 
 impl fmt::Debug for PrometheusUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("PrometheusUrl")
-            .field(&without_credentials(&self.0))
+            .field(&without_credentials(&self.text))
             .finish()
     }
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
-use jiff::Timestamp;
 use thiserror::Error;
 use tracing::{debug, info, warn};
 
@@ -15,6 +14,7 @@ use super::letter::{Envelope, LetterError};
 use super::queue::{Queue, ROOM, Room};
 use crate::chain::chain;
 use crate::config::{self, ChannelName, Occasion, display_duration};
+use crate::retry_after::retry_after;
 use crate::telemetry::log::Clock;
 
 /// How long one try may take.
@@ -175,7 +175,7 @@ impl Channel {
     }
 
     fn retry_after(&self, reply: &Reply) -> Option<Duration> {
-        retry_after(reply.retry_after.as_deref()?, (self.clock)())
+        retry_after(reply.retry_after.as_deref()?, Some((self.clock)()))
     }
 
     /// A failure makes one line, never another alert.
@@ -220,19 +220,6 @@ fn pause_after(failures: u32) -> Duration {
         return DEAD_PAUSE;
     }
     FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1)))
-}
-
-/// Seconds or a date (RFC 9110, section 10.2.3); what is neither asks for nothing.
-fn retry_after(text: &str, now: Timestamp) -> Option<Duration> {
-    let text = text.trim();
-    if let Ok(seconds) = text.parse::<u64>() {
-        return Some(Duration::from_secs(seconds));
-    }
-    let date = jiff::fmt::rfc2822::DateTimeParser::new()
-        .parse_timestamp(text)
-        .ok()?;
-    let seconds = date.as_second().saturating_sub(now.as_second());
-    Some(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
 }
 
 #[cfg(test)]

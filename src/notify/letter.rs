@@ -1,15 +1,13 @@
 //! An alert as its receiver reads it, and where it goes: secrets are looked up here, and shown nowhere.
 
-use std::io;
-
 use http::{HeaderName, HeaderValue};
 use reqwest::Url;
 use serde_json::json;
 use thiserror::Error;
 
-use super::Environment;
 use super::alert::{Alert, Severity};
 use crate::config::{Address, Medium, Secret, post_url};
+use crate::secret::{Environment, Sealed, SecretError};
 
 /// What is posted.
 pub struct Letter {
@@ -24,21 +22,9 @@ pub struct Letter {
 /// Why a letter cannot be addressed. None of them shows what it found.
 #[derive(Debug, Error)]
 pub enum LetterError {
-    /// The secret is not where it should be.
-    #[error("{secret} is not set; set it from a Secret")]
-    Unset {
-        /// Where it should be.
-        secret: Secret,
-    },
-    /// The secret cannot be read.
-    #[error("{secret} cannot be read")]
-    Unreadable {
-        /// Where it should be.
-        secret: Secret,
-        /// What the operating system said.
-        #[source]
-        source: io::Error,
-    },
+    /// The secret cannot be had.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
     /// The secret is no URL.
     #[error("{secret} holds no URL; expected one line that begins with http:// or https://")]
     NoUrl {
@@ -56,57 +42,8 @@ pub enum LetterError {
 impl LetterError {
     fn secret(&self) -> &Secret {
         match self {
-            Self::Unset { secret }
-            | Self::Unreadable { secret, .. }
-            | Self::NoUrl { secret }
-            | Self::NoHeader { secret } => secret,
-        }
-    }
-}
-
-/// A secret as far as it is known.
-enum Sealed {
-    Value {
-        secret: Secret,
-        value: String,
-    },
-    File {
-        secret: Secret,
-        path: std::path::PathBuf,
-    },
-}
-
-impl Sealed {
-    fn new(secret: &Secret, environment: &Environment<'_>) -> Result<Self, LetterError> {
-        let secret = secret.clone();
-        match &secret {
-            Secret::Variable(name) => match environment(name) {
-                Some(value) if !value.trim().is_empty() => Ok(Self::Value { secret, value }),
-                Some(_) | None => Err(LetterError::Unset { secret }),
-            },
-            Secret::File(path) => Ok(Self::File {
-                path: path.clone(),
-                secret,
-            }),
-        }
-    }
-
-    fn secret(&self) -> &Secret {
-        match self {
-            Self::Value { secret, .. } | Self::File { secret, .. } => secret,
-        }
-    }
-
-    fn read(&self) -> Result<String, LetterError> {
-        match self {
-            Self::Value { value, .. } => Ok(value.trim().to_owned()),
-            Self::File { secret, path } => match std::fs::read_to_string(path) {
-                Ok(text) => Ok(text.trim().to_owned()),
-                Err(source) => Err(LetterError::Unreadable {
-                    secret: secret.clone(),
-                    source,
-                }),
-            },
+            Self::Secret(error) => error.secret(),
+            Self::NoUrl { secret } | Self::NoHeader { secret } => secret,
         }
     }
 }
@@ -138,7 +75,7 @@ impl Envelope {
     ///
     /// When the environment lacks something, or has nonsense: that does not change as long as the process lives.
     pub fn new(medium: &Medium, environment: &Environment<'_>) -> Result<Self, LetterError> {
-        let sealed = |secret: &Secret| Sealed::new(secret, environment);
+        let sealed = |secret: &Secret| Sealed::new(secret, environment).settled();
         let envelope = match medium {
             Medium::Slack { url } => Self {
                 to: To::Sealed(sealed(url)?),

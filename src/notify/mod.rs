@@ -30,12 +30,10 @@ pub use letter::{Letter, LetterError};
 
 use crate::chain::chain;
 use crate::config::{self, Audience};
+use crate::secret::Environment;
 use crate::telemetry::log::Clock;
 use channel::Channel;
 use letter::Envelope;
-
-/// Looks an environment variable up.
-pub type Environment<'a> = dyn Fn(&str) -> Option<String> + 'a;
 
 /// The way to all channels. Cheap to clone.
 #[derive(Clone)]

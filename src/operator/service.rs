@@ -155,7 +155,7 @@ pub fn problem(error: &ClusterError) -> String {
     match error {
         ClusterError::Forbidden { what, message } => format!(
             "{what}: forbidden: {message}; to steer, a Role in that namespace must grant you get, list and patch on \
-             podtemplates; to look, get and list on podtemplates, deployments and replicasets"
+             podtemplates; to look, get and list on podtemplates, deployments and replicasets, for volery query also on pods"
         ),
         ClusterError::Stale { .. }
         | ClusterError::NotLeading { .. }

@@ -11,6 +11,7 @@
 //! | `stories` | what happens to a worker, one story each, under every lag |
 //! | `orders` | what a person orders, in several phases |
 //! | `sight` | what a person sees of all that |
+//! | `query` | what `volery query` says |
 //! | `crashes` | each story with the daemon killed at each of its writes |
 //! | `events` | what people see with kubectl |
 //! | `hands` | people and autoscalers that set the clones' numbers |
@@ -32,6 +33,7 @@ mod limits;
 mod log;
 mod orders;
 mod promises;
+mod query;
 mod schedules;
 mod sight;
 mod stories;

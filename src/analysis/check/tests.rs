@@ -326,7 +326,9 @@ async fn a_prometheus_that_refuses_is_asked_no_more_in_the_round_and_told_once()
     let report = checker.check(&queries(&[ERRORS]), &pods(&names)).await;
     assert_eq!(
         report.findings.iter().map(told).collect::<Vec<_>>(),
-        ["unavailable: Prometheus is asked too often (HTTP 429): slow down"]
+        [
+            "unavailable: Prometheus has too much to do (HTTP 429): slow down; it is left alone for 1s"
+        ]
     );
     assert!(
         stub.asked().len() <= 2 * MAX_IN_FLIGHT,

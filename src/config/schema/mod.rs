@@ -3,6 +3,8 @@
 //! Reading goes on after a mistake, so that a person sees all of them at once.
 
 mod notify;
+mod prometheus;
+mod secret;
 #[cfg(test)]
 mod tests;
 
@@ -21,23 +23,38 @@ use super::labels::copied_label;
 use super::load::ExpressionCheck;
 use super::names::{self, CLONE_SUFFIXES, ServiceName};
 use super::problem::{Fault, Found, Position, Problem};
-use super::prometheus_url::{PrometheusUrl, without_credentials};
+use super::prometheus::PrometheusSettings;
+use super::prometheus_url::without_credentials;
 use super::reader::{Absent, Defaults, Fields, Reader, found, nearest, printable};
 use super::units::{Amount, DurationError, is_decimal, parse_duration};
 use super::{Config, Expression, Service};
 
-const PROMETHEUS: &str = "prometheus-base-url";
+const PROMETHEUS_BASE_URL: &str = "prometheus-base-url";
 const NAMESPACE: &str = "namespace";
 const POLL_INTERVAL: &str = "poll-interval";
 
 const MAX_CONCURRENT_ROLLOUTS: &str = "max-concurrent-rollouts";
 const DEFAULTS: &str = "defaults";
 
+/// How Prometheus is asked, a mapping.
+const PROMETHEUS: &str = "prometheus";
+
 /// Globally the channels, in a service the names of those that are told of it.
 const NOTIFY: &str = "notify";
 
 const GLOBAL_KEYS: &[&str] = &[
+    PROMETHEUS_BASE_URL,
     PROMETHEUS,
+    NAMESPACE,
+    POLL_INTERVAL,
+    MAX_CONCURRENT_ROLLOUTS,
+    DEFAULTS,
+    NOTIFY,
+];
+
+/// What an entry under an unknown name may have been meant as that is no mapping.
+const GLOBAL_KEYS_BUT_PROMETHEUS: &[&str] = &[
+    PROMETHEUS_BASE_URL,
     NAMESPACE,
     POLL_INTERVAL,
     MAX_CONCURRENT_ROLLOUTS,
@@ -262,6 +279,13 @@ fn is_misspelt_defaults(file: &Mapping, name: &str, entry: &Mapping) -> bool {
         && REQUIRED_KEYS.iter().any(|key| entry.get(key).is_none())
 }
 
+/// Whether a mapping under an unknown name says how Prometheus is asked, and not how a service is rolled out.
+fn is_misspelt_prometheus(file: &Mapping, name: &str, entry: &Mapping) -> bool {
+    nearest(name, &[PROMETHEUS]).is_some()
+        && file.get(PROMETHEUS).is_none()
+        && !SERVICE_KEYS.iter().any(|key| entry.get(key).is_some())
+}
+
 impl Reader<'_> {
     fn file(&mut self, mapping: &Mapping) -> Reading {
         let mut misspelt = Vec::new();
@@ -270,7 +294,8 @@ impl Reader<'_> {
             if GLOBAL_KEYS.contains(&entry.key.as_str()) {
                 continue;
             }
-            match (&entry.value.content, nearest(&entry.key, GLOBAL_KEYS)) {
+            let meant = nearest(&entry.key, GLOBAL_KEYS_BUT_PROMETHEUS);
+            match (&entry.value.content, meant) {
                 (Content::Text(_) | Content::Nothing | Content::List(_), Some(nearest)) => {
                     misspelt.push(nearest);
                     self.problem(entry.at, printable(&entry.key), Fault::Misspelt { nearest });
@@ -279,6 +304,13 @@ impl Reader<'_> {
                     misspelt.push(DEFAULTS);
                     let fault = Fault::Misspelt { nearest: DEFAULTS };
                     self.problem(entry.at, printable(&entry.key), fault);
+                }
+                (Content::Mapping(keys), _)
+                    if is_misspelt_prometheus(mapping, &entry.key, keys) =>
+                {
+                    misspelt.push(PROMETHEUS);
+                    let nearest = PROMETHEUS;
+                    self.problem(entry.at, printable(&entry.key), Fault::Misspelt { nearest });
                 }
                 (Content::Mapping(_), _) | (_, None) => entries.push(entry),
             }
@@ -299,7 +331,7 @@ impl Reader<'_> {
             misspelt,
             absent: Absent::Builtin,
         };
-        let prometheus = self.global(&globals, PROMETHEUS, found_url, str::parse::<PrometheusUrl>);
+        let prometheus = self.prometheus(&globals);
         let namespace = self.global(&globals, NAMESPACE, found, names::namespace);
         let poll_interval = self.global(&globals, POLL_INTERVAL, found, duration_above_zero);
         let max_concurrent_rollouts =
@@ -336,7 +368,7 @@ impl Reader<'_> {
         Reading {
             config: Config {
                 prometheus: match prometheus {
-                    Global::Given(url) => Some(url),
+                    Global::Given(settings) => Some(settings),
                     Global::Absent | Global::Wrong => None,
                 },
                 namespace: match namespace {
@@ -701,7 +733,7 @@ impl Reader<'_> {
     fn refuse_without_prometheus(
         &mut self,
         globals: &Fields<'_>,
-        prometheus: &Global<PrometheusUrl>,
+        prometheus: &Global<PrometheusSettings>,
         drafts: &mut [Draft],
     ) {
         let is_absent = match prometheus {
@@ -718,7 +750,7 @@ impl Reader<'_> {
             }
         }
         if is_absent && needed {
-            self.missing(globals, PROMETHEUS, A_URL);
+            self.missing(globals, PROMETHEUS_BASE_URL, A_URL);
         }
     }
 }

@@ -2,12 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::channels::{
-    Address, Audience, Channel, ChannelError, ChannelName, Medium, Occasion, Secret,
-};
+use super::super::channels::{Address, Audience, Channel, ChannelName, Medium, Occasion};
 use super::super::document::{Content, Node};
 use super::super::problem::{Fault, Found, Position};
-use super::super::reader::{Absent, Fields, Reader, found};
+use super::super::reader::{Absent, Fields, Reader};
 use super::{NOTIFY, found_url};
 
 const CHANNEL_KEYS: &[&str] = &["name", "slack", "webhook", "events"];
@@ -41,14 +39,6 @@ pub(super) struct Notify {
     pub channels: BTreeMap<ChannelName, Channel>,
     /// What services may name; `None` where there is no telling.
     pub known: Option<BTreeSet<ChannelName>>,
-}
-
-/// What somebody may have put in the wrong place is not shown.
-fn hidden(node: &Node) -> Found {
-    match &node.content {
-        Content::Text(_) => Found::Text("***".to_owned()),
-        Content::Nothing | Content::List(_) | Content::Mapping(_) => found(node),
-    }
 }
 
 impl Reader<'_> {
@@ -207,35 +197,6 @@ impl Reader<'_> {
         })
     }
 
-    /// Where secrets are said to be. What cannot be used has been told, and is not shown: it may be the secret itself.
-    fn secrets(&mut self, fields: &Fields<'_>, [variable, file]: [&str; 2]) -> [Option<Secret>; 2] {
-        let mut read = |key: &str, parse: fn(&str) -> Result<Secret, ChannelError>| {
-            let node = fields.mapping.get(key)?;
-            self.value_shown(fields.path_to(key), node, hidden, parse)
-        };
-        [read(variable, Secret::variable), read(file, Secret::file)]
-    }
-
-    /// Which of these keys is there; `None` if there are several, or one is misspelt, which has been told.
-    fn at_most_one(
-        &mut self,
-        fields: &Fields<'_>,
-        keys: &[&'static str],
-        expected: &str,
-    ) -> Option<Option<&'static str>> {
-        let mut present = keys.iter().filter(|key| fields.mapping.get(key).is_some());
-        let first = present.next().copied();
-        if let Some((key, node)) = present
-            .next()
-            .and_then(|key| Some((key, fields.mapping.get(key)?)))
-        {
-            self.hidden(node, fields.path_to(key), expected);
-            return None;
-        }
-        let is_misspelt = keys.iter().any(|key| fields.misspelt.contains(key));
-        (first.is_some() || !is_misspelt).then_some(first)
-    }
-
     /// Which channels are told of a service.
     pub(super) fn audience(
         &mut self,
@@ -266,13 +227,5 @@ impl Reader<'_> {
             },
             |_| Some(Audience::Everyone),
         )
-    }
-
-    fn hidden(&mut self, node: &Node, path: String, expected: &str) {
-        let fault = Fault::Unexpected {
-            found: hidden(node),
-            expected: expected.to_owned(),
-        };
-        self.problem(node.at, path, fault);
     }
 }

@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use super::super::{Audience, Loaded};
+use super::super::{Audience, Authorities, HeaderText, Loaded, Login, Secret};
 use super::*;
 
 const GLOBALS: &str = "prometheus-base-url: http://prometheus:9090\nnamespace: workers\n";
@@ -406,6 +406,87 @@ fn the_word_of_a_setting_is_no_service() {
     );
     assert!(loaded.config.services.is_empty());
     assert!(loaded.refused.is_empty());
+}
+
+#[test]
+fn where_prometheus_is_and_how_it_is_asked_belong_together() {
+    let needs_it = entry("orders", &[]);
+    for (globals, expected) in [
+        (
+            "prometheus: {ca-file: /ca.crt}",
+            "prometheus-base-url: this key is required",
+        ),
+        (
+            "prometheus-base-url: http://me:hunter2@p/\nprometheus: {bearer-token-from-env: A}",
+            "prometheus.bearer-token-from-env: \"***\": expected either this login or a user",
+        ),
+        (
+            "prometheus-base-url: http://p/\nprometheus: {timeout: soon}",
+            "prometheus.timeout: \"soon\": expected",
+        ),
+        (
+            "prometheus-base-url: http://p/\nprometheus: {}\nprometheus: {}",
+            "prometheus: this key stands twice",
+        ),
+        (
+            "prometheus-base-url: http://p/\npromethues: {ca-file: /ca.crt}",
+            "promethues: unknown key; did you mean \"prometheus\"?",
+        ),
+        (
+            "prometheus-url: http://p/",
+            "prometheus-url: unknown key; did you mean \"prometheus-base-url\"?",
+        ),
+    ] {
+        let loaded = load(&format!("{globals}\nnamespace: a\n{needs_it}"));
+        let told = problems(&loaded);
+        assert_eq!(told.len(), 1, "{globals}: {told:?}");
+        assert!(told[0].starts_with(expected), "{globals}: {told:?}");
+        assert!(loaded.config.services.is_empty(), "{globals}");
+        assert_eq!(loaded.config.prometheus, None, "{globals}");
+    }
+}
+
+#[test]
+fn all_that_is_said_of_prometheus_is_read() {
+    let loaded = load(
+        "prometheus-base-url: https://p/prom\n\
+         prometheus:\n  \
+           username: volery\n  password-from-file: /etc/password\n  ca-file: /etc/ca.crt\n  timeout: 1m\n  \
+           headers: {X-Scope-OrgID: team-a, X-Api-Key: {from-env: API_KEY}}\n",
+    );
+    assert_eq!(problems(&loaded), [""; 0]);
+    let settings = loaded.config.prometheus.unwrap();
+    assert_eq!(settings.url.as_str(), "https://p/prom");
+    assert_eq!(
+        settings.login,
+        Login::Basic {
+            username: "volery".to_owned(),
+            password: Secret::File("/etc/password".into()),
+        }
+    );
+    assert_eq!(
+        settings.authorities,
+        Authorities::File("/etc/ca.crt".into())
+    );
+    assert_eq!(settings.timeout, Duration::from_secs(60));
+    let headers: Vec<(&str, &HeaderText)> = settings
+        .headers
+        .iter()
+        .map(|header| (header.name.as_str(), &header.text))
+        .collect();
+    assert_eq!(
+        headers,
+        [
+            (
+                "x-api-key",
+                &HeaderText::Secret(Secret::Variable("API_KEY".to_owned()))
+            ),
+            (
+                "x-scope-orgid",
+                &HeaderText::Open(http::HeaderValue::from_static("team-a"))
+            ),
+        ]
+    );
 }
 
 #[test]
