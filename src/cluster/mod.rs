@@ -33,7 +33,7 @@ mod watch;
 pub use condition::{CONDITION, Condition};
 pub use connect::{ConnectError, connect, connect_in};
 pub use error::ClusterError;
-pub use events::{Events, Notice, Tone};
+pub use events::{Events, Notice, OwnPod, Tone};
 pub use order::OrderBook;
 pub use rights::{Resource, Verb, rights};
 pub use store::{Registered, Store};

@@ -43,6 +43,15 @@ pub(super) struct Notify {
     pub known: Option<BTreeSet<ChannelName>>,
 }
 
+impl Notify {
+    /// Whether any channel is missing that the file means to have.
+    pub fn is_wrong(&self) -> bool {
+        self.known
+            .as_ref()
+            .is_none_or(|known| known.len() != self.channels.len())
+    }
+}
+
 /// What somebody may have put in the wrong place is not shown.
 fn hidden(node: &Node) -> Found {
     match &node.content {
