@@ -12,14 +12,17 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
-use tracing::{error, warn};
-use volery::analysis::metrics;
+use tokio::task::JoinHandle;
+use tracing::error;
+use volery::analysis::{Metrics, PrometheusError};
 use volery::chain::chain;
-use volery::config::{ConfigError, Loaded, parse_duration};
-use volery::daemon::{self, Ground, Lifetime};
+use volery::cluster::OwnPod;
+use volery::config::{Config, FileWatch, Pace, Reading, parse_duration};
+use volery::daemon::{self, AlertsOf, Ground, Lifetime};
 use volery::notify::{Alerts, Carrier, Http};
 use volery::telemetry::health::{self, Health};
-use volery::telemetry::log;
+use volery::telemetry::log::{self, Clock};
+use volery::telemetry::reloads::Reloads;
 
 /// Progressive rollouts for queue workers: plain Deployments, a few pods at a time, judged by Prometheus.
 #[derive(Parser)]
@@ -79,9 +82,6 @@ struct LogArguments {
     )]
     format: log::Format,
 }
-
-/// How often a file that cannot be used at all is read again.
-const RELOAD_PAUSE: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
     match Arguments::parse().command {
@@ -155,7 +155,7 @@ async fn run(
             None => std::future::pending().await,
         }
     };
-    let (end, mut lifetime) = watch::channel(Lifetime::Running);
+    let (end, lifetime) = watch::channel(Lifetime::Running);
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     tokio::spawn(async move {
@@ -165,27 +165,19 @@ async fn run(
         }
         end.send_replace(Lifetime::Ending);
     });
-    let Some(loaded) = usable(file, &health, &mut lifetime).await else {
-        return Ok(());
-    };
-    for problem in &loaded.problems {
-        warn!("{}:{problem}", file.display());
-    }
-    let environment = |name: &str| std::env::var(name).ok();
-    let metrics = metrics(loaded.config.prometheus.as_ref(), &environment)?;
-    let clock = log::wall_clock();
-    let carrier: Arc<dyn Carrier> = Arc::new(Http::new());
-    let channels = loaded.config.channels.values();
-    let alerts = Alerts::new(channels, &environment, &carrier, &clock);
     let client = volery::cluster::connect().await?;
+    let (readings, following) = follow(file);
+    let clock = log::wall_clock();
     let daemon = daemon::run(
-        &loaded,
+        readings,
         Ground {
             client,
-            metrics,
-            alerts,
+            metrics: Box::new(metrics),
+            alerts: alerts(&clock),
             clock,
             health,
+            reloads: Reloads::default(),
+            pod: OwnPod::of(&variable),
             release_after,
             lifetime,
         },
@@ -193,36 +185,35 @@ async fn run(
     tokio::select! {
         ended = daemon => Ok(ended?),
         broken = probes => Ok(broken??),
+        Err(broken) = following => Err(broken.into()),
     }
 }
 
-/// Waits for a file of which something can be used: with a bad one the daemon stays up and writes nothing (design
-/// section 4, promise 8).
-async fn usable(
-    file: &Path,
-    health: &Health,
-    lifetime: &mut watch::Receiver<Lifetime>,
-) -> Option<Loaded> {
-    let mut told = String::new();
-    loop {
-        match daemon::load(file) {
-            Ok(loaded) => return Some(loaded),
-            Err(problem) => {
-                let text = problem_text(&problem);
-                if text != told {
-                    error!("{text}; nothing is done until the file is right");
-                    health.waiting("the configuration file cannot be used");
-                    told = text;
-                }
-            }
+/// What a file says now, and a task that goes on to tell what it says whenever it changes.
+fn follow(file: &Path) -> (watch::Receiver<Arc<Reading>>, JoinHandle<()>) {
+    let file = file.to_owned();
+    let mut content = FileWatch::begin(&file, Pace::default());
+    let first = daemon::read(&file, content.content());
+    let (told, readings) = watch::channel(Arc::new(first));
+    let task = tokio::spawn(async move {
+        loop {
+            let reading = daemon::read(&file, content.changed().await);
+            told.send_replace(Arc::new(reading));
         }
-        tokio::select! {
-            () = tokio::time::sleep(RELOAD_PAUSE) => {}
-            _ = lifetime.wait_for(|lifetime| *lifetime == Lifetime::Ending) => return None,
-        }
-    }
+    });
+    (readings, task)
 }
 
-fn problem_text(problem: &ConfigError) -> String {
-    chain(problem)
+fn metrics(config: &Config) -> Result<Arc<dyn Metrics>, PrometheusError> {
+    volery::analysis::metrics(config.prometheus.as_ref(), &variable)
+}
+
+fn alerts(clock: &Clock) -> Box<AlertsOf> {
+    let clock = clock.clone();
+    let carrier: Arc<dyn Carrier> = Arc::new(Http::new());
+    Box::new(move |config| Alerts::new(config.channels.values(), &variable, &carrier, &clock))
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
 }

@@ -1,4 +1,5 @@
-//! What happened to a service, as Events on X: what `kubectl describe` and `kubectl get events` show.
+//! What happened to a service, as Events on X: what `kubectl describe` and `kubectl get events` show. What concerns the
+//! daemon as a whole is told on its own pod.
 //!
 //! Telling never delays what is told about: notices wait in a bounded queue, and a task of its own writes them, each with
 //! a deadline and few tries. The same thing said again, after a crash or by another replica, raises the count of the one
@@ -63,11 +64,39 @@ impl Tone {
     }
 }
 
-/// One thing to tell about X.
+/// The pod that the daemon runs in, as the downward API tells it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnPod {
+    namespace: String,
+    name: String,
+    uid: Uid,
+}
+
+impl OwnPod {
+    /// Its name, in an environment.
+    pub const NAME: &'static str = "POD_NAME";
+    /// Its namespace, in an environment.
+    pub const NAMESPACE: &'static str = "POD_NAMESPACE";
+    /// Its uid, in an environment: `kubectl describe` asks for Events by it.
+    pub const UID: &'static str = "POD_UID";
+
+    /// What an environment says of it; `None` unless it says all three, as outside a cluster.
+    pub fn of(environment: &dyn Fn(&str) -> Option<String>) -> Option<Self> {
+        let said = |name| environment(name).filter(|value| !value.is_empty());
+        Some(Self {
+            namespace: said(Self::NAMESPACE)?,
+            name: said(Self::NAME)?,
+            uid: Uid(said(Self::UID)?),
+        })
+    }
+}
+
+/// One thing to tell about an object: most often X.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
     namespace: String,
-    deployment: String,
+    kind: Kind,
+    object: String,
     uid: Uid,
     reason: &'static str,
     /// What it is named after.
@@ -88,7 +117,8 @@ impl Notice {
     ) -> Self {
         Self {
             namespace: namespace.to_owned(),
-            deployment: original.name.clone(),
+            kind: Kind::Deployment,
+            object: original.name.clone(),
             uid: original.uid.clone(),
             reason,
             about: one_line(text),
@@ -107,7 +137,22 @@ impl Notice {
         }
     }
 
-    /// The Event's name: the same for the same words about the same life of X.
+    /// A notice about the daemon itself. Of `text` the first line is told, at most 1024 bytes of it.
+    pub fn about_us(pod: &OwnPod, reason: &'static str, text: &str, tone: Tone) -> Self {
+        Self {
+            namespace: pod.namespace.clone(),
+            kind: Kind::Pod,
+            object: pod.name.clone(),
+            uid: pod.uid.clone(),
+            reason,
+            about: one_line(text),
+            message: one_line(text),
+            tone,
+            at: Timestamp::UNIX_EPOCH,
+        }
+    }
+
+    /// The Event's name: the same for the same words about the same life of the same object.
     fn name(&self) -> String {
         let mut digest = Sha256::new();
         for part in [self.uid.0.as_str(), self.reason, &self.about] {
@@ -119,7 +164,7 @@ impl Notice {
             let _ = write!(hash, "{byte:02x}");
         }
         let room = LONGEST_NAME - 1 - hash.len();
-        let name = cut(&self.deployment, room).trim_end_matches(['.', '-']);
+        let name = cut(&self.object, room).trim_end_matches(['.', '-']);
         format!("{name}.{hash}")
     }
 
@@ -129,10 +174,10 @@ impl Notice {
             "kind": "Event",
             "metadata": {"name": self.name(), "namespace": self.namespace},
             "involvedObject": {
-                "apiVersion": Kind::Deployment.api_version(),
-                "kind": Kind::Deployment.name(),
+                "apiVersion": self.kind.api_version(),
+                "kind": self.kind.name(),
                 "namespace": self.namespace,
-                "name": self.deployment,
+                "name": self.object,
                 "uid": self.uid,
             },
             "type": self.tone.name(),
@@ -362,7 +407,8 @@ mod tests {
     fn notice(deployment: &str, message: &str) -> Notice {
         Notice {
             namespace: "workers".to_owned(),
-            deployment: deployment.to_owned(),
+            kind: Kind::Deployment,
+            object: deployment.to_owned(),
             uid: Uid("a-life".to_owned()),
             reason: "Checking",
             about: one_line(message),
@@ -391,6 +437,35 @@ mod tests {
         assert_eq!(one.name(), other_numbers.name());
         let uid = Uid("another-life".to_owned());
         assert_ne!(one.name(), Notice { uid, ..one.clone() }.name());
+    }
+
+    #[test]
+    fn the_own_pod_is_known_where_all_of_it_is_told() {
+        let whole = [
+            (OwnPod::NAME, "volery-0"),
+            (OwnPod::NAMESPACE, "workers"),
+            (OwnPod::UID, "a-life"),
+        ];
+        let told = |without: &str| {
+            let without = without.to_owned();
+            OwnPod::of(&move |name| {
+                let said = whole
+                    .iter()
+                    .find(|(key, _)| *key == name && *key != without);
+                said.map(|(_, value)| (*value).to_owned())
+            })
+        };
+        let pod = told("").expect("all of it is told");
+        let body = Notice::about_us(&pod, "ConfigRejected", "why", Tone::Warning).body();
+        assert_eq!(
+            body.get("involvedObject"),
+            Some(&json!({
+                "apiVersion": "v1", "kind": "Pod", "namespace": "workers", "name": "volery-0", "uid": "a-life",
+            }))
+        );
+        for (key, _) in whole {
+            assert_eq!(told(key), None, "without {key}");
+        }
     }
 
     #[test]

@@ -37,7 +37,7 @@ mod watch;
 pub use condition::{CONDITION, Condition};
 pub use connect::{ConnectError, connect, connect_in};
 pub use error::ClusterError;
-pub use events::{Events, Notice, Tone};
+pub use events::{Events, Notice, OwnPod, Tone};
 pub use fence::{Fence, NoFence};
 pub use lease::{Claim, LeaseName, LeaseRecord};
 pub use order::OrderBook;

@@ -193,14 +193,32 @@ impl Store {
         loop {
             let mut ring = std::pin::pin!(self.listed.notified());
             ring.as_mut().enable();
-            let seen = self.lock().synced.clone();
-            let all = namespaces.iter().all(|namespace| {
-                Kind::ALL
+            let all = {
+                let shelves = self.lock();
+                namespaces
                     .iter()
-                    .all(|kind| seen.contains(&(*kind, namespace.clone())))
-            });
+                    .all(|namespace| shelves.has_seen(namespace))
+            };
             if all {
                 return;
+            }
+            ring.await;
+        }
+    }
+
+    /// Waits until every watch of one of these namespaces has delivered its first full list: of which one. For ever where
+    /// there is none.
+    pub async fn first_synced(&self, namespaces: &BTreeSet<String>) -> String {
+        loop {
+            let mut ring = std::pin::pin!(self.listed.notified());
+            ring.as_mut().enable();
+            let first = {
+                let shelves = self.lock();
+                let mut all = namespaces.iter();
+                all.find(|namespace| shelves.has_seen(namespace)).cloned()
+            };
+            if let Some(first) = first {
+                return first;
             }
             ring.await;
         }
@@ -522,6 +540,12 @@ impl Shelves {
             Kind::ReplicaSet => self.replica_sets.is_news(key, uid, version),
             Kind::Pod => self.pods.is_news(key, uid, version),
         }
+    }
+
+    /// Whether every watch of this namespace has delivered its first full list.
+    fn has_seen(&self, namespace: &str) -> bool {
+        let mut kinds = Kind::ALL.into_iter();
+        kinds.all(|kind| self.synced.contains(&(kind, namespace.to_owned())))
     }
 
     /// A watch has told everything up to this version.

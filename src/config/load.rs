@@ -1,6 +1,7 @@
 //! From a file on disk to a configuration, or to everything that is wrong with it.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::document::{self, Malformed};
@@ -12,6 +13,51 @@ use super::{Config, schema};
 /// expression, such as `expected a comparison`.
 pub type ExpressionCheck<'a> = dyn Fn(&str) -> Result<(), String> + 'a;
 
+/// What is found where a file should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// The file's bytes.
+    Bytes(Vec<u8>),
+    /// None: the file is not there, or may not be read.
+    Unreadable {
+        /// In the operating system's terms.
+        kind: io::ErrorKind,
+        /// What it said.
+        message: String,
+    },
+}
+
+impl Content {
+    /// Reads a file as it is now.
+    pub fn of(file: &Path) -> Self {
+        match std::fs::read(file) {
+            Ok(bytes) => Self::Bytes(bytes),
+            Err(error) => Self::Unreadable {
+                kind: error.kind(),
+                message: error.to_string(),
+            },
+        }
+    }
+}
+
+/// What came of reading a file once: what it says, or why nothing in it can be used.
+pub type Reading = Result<Loaded, ConfigError>;
+
+/// A global setting, apart from `defaults`, which are their services' business.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Setting {
+    /// What is said of Prometheus.
+    Prometheus,
+    /// `namespace`.
+    Namespace,
+    /// `poll-interval`.
+    PollInterval,
+    /// `max-concurrent-rollouts`.
+    MaxConcurrentRollouts,
+    /// `notify`.
+    Notify,
+}
+
 /// What could be read from a file: all of it, or what is right and what is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loaded {
@@ -22,6 +68,8 @@ pub struct Loaded {
     pub config: Config,
     /// Entries that are in the file but cannot be used: a bad entry is not an absent entry (case K49).
     pub refused: BTreeSet<ServiceName>,
+    /// Global settings that are in the file but cannot be used, of `notify` some part at least.
+    pub wrong: BTreeSet<Setting>,
     /// Everything that is wrong, in the order of the file.
     pub problems: Vec<Problem>,
 }
@@ -30,6 +78,22 @@ impl Loaded {
     /// Whether nothing at all is wrong with the file.
     pub fn is_valid(&self) -> bool {
         self.problems.is_empty()
+    }
+
+    /// Whether the file has no entry at all, not even a bad one.
+    pub fn names_no_service(&self) -> bool {
+        self.config.services.is_empty() && self.refused.is_empty()
+    }
+
+    /// Why an entry is refused: the first thing that is wrong with it; or, where it would be right by itself, with the
+    /// file.
+    pub fn problem_of(&self, name: &ServiceName) -> Option<&Problem> {
+        let is_about = |problem: &&Problem| {
+            let rest = problem.path.strip_prefix(name.as_str());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        };
+        let mut problems = self.problems.iter();
+        problems.find(is_about).or_else(|| self.problems.first())
     }
 
     /// The configuration of a file with which nothing is wrong.
@@ -55,15 +119,29 @@ impl Config {
     ///
     /// When nothing can be said about any entry: the file is unreadable, empty, or not YAML. Whatever is wrong
     /// with single entries is in [`Loaded::problems`].
-    pub fn load(file: &Path, check: &ExpressionCheck<'_>) -> Result<Loaded, ConfigError> {
-        let bytes = std::fs::read(file).map_err(|source| ConfigError::Unreadable {
-            file: file.to_owned(),
-            source,
-        })?;
-        match String::from_utf8(bytes) {
-            Ok(text) => Self::parse(file, &text, check),
+    pub fn load(file: &Path, check: &ExpressionCheck<'_>) -> Reading {
+        Self::read(file, &Content::of(file), check)
+    }
+
+    /// Reads what was found where the file should be.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Config::load`].
+    pub fn read(file: &Path, content: &Content, check: &ExpressionCheck<'_>) -> Reading {
+        let bytes = match content {
+            Content::Bytes(bytes) => bytes,
+            Content::Unreadable { kind, message } => {
+                return Err(ConfigError::Unreadable {
+                    file: file.to_owned(),
+                    source: io::Error::new(*kind, message.clone()),
+                });
+            }
+        };
+        match std::str::from_utf8(bytes) {
+            Ok(text) => Self::parse(file, text, check),
             Err(error) => {
-                let (good, _) = error.as_bytes().split_at(error.utf8_error().valid_up_to());
+                let (good, _) = bytes.split_at(error.valid_up_to());
                 Err(unusable(
                     file,
                     end_of(&String::from_utf8_lossy(good)),
@@ -78,16 +156,13 @@ impl Config {
     /// # Errors
     ///
     /// Those of [`Config::load`], but for an unreadable file.
-    pub fn parse(
-        file: &Path,
-        text: &str,
-        check: &ExpressionCheck<'_>,
-    ) -> Result<Loaded, ConfigError> {
+    pub fn parse(file: &Path, text: &str, check: &ExpressionCheck<'_>) -> Reading {
         let tree = document::read(text)
             .map_err(|Malformed { at, message }| unusable(file, at, message))?;
         let schema::Reading {
             config,
             refused,
+            wrong,
             mut problems,
         } = schema::read(&tree, check)
             .map_err(|Malformed { at, message }| unusable(file, at, message))?;
@@ -96,6 +171,7 @@ impl Config {
             file: file.to_owned(),
             config,
             refused,
+            wrong,
             problems,
         })
     }

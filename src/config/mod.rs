@@ -9,10 +9,14 @@
 //! | `schema` | the keys, their meanings, their defaults; the tree to a [`Config`] |
 //! | `reader` | one mapping key by key, and the mistakes in it |
 //! | `load` | the file on disk, and the outcome of reading it |
+//! | `watch` | the file as it changes |
+//! | `renewal` | what becomes of a configuration when its file is read anew |
+//! | `change` | what differs between two configurations, for people |
 //! | `units`, `bound`, `choices`, `names`, `labels`, `channels`, `secret`, `prometheus`, `prometheus_url` | the values |
 //! | `problem` | what can be wrong, and how a person reads it |
 
 mod bound;
+mod change;
 mod channels;
 mod choices;
 mod document;
@@ -23,9 +27,11 @@ mod problem;
 mod prometheus;
 mod prometheus_url;
 mod reader;
+mod renewal;
 mod schema;
 mod secret;
 mod units;
+mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
@@ -38,7 +44,7 @@ pub use choices::{
     AfterRollback, CanaryOn, ChoiceError, CompletedContainers, KnownGood, OnFailure,
 };
 pub use labels::LabelError;
-pub use load::{ExpressionCheck, Loaded};
+pub use load::{Content, ExpressionCheck, Loaded, Reading, Setting};
 pub use names::{NameError, ServiceName};
 pub use problem::{ConfigError, Fault, Found, Position, Problem};
 pub use prometheus::{
@@ -46,11 +52,13 @@ pub use prometheus::{
     PrometheusSettings,
 };
 pub use prometheus_url::{PrometheusUrl, PrometheusUrlError};
+pub use renewal::{Kept, Renewal};
 pub use secret::{Secret, SecretPlaceError};
 pub use units::{
     Amount, AmountError, DurationError, LONGEST_DURATION, Replicas, Share, display_duration,
     parse_duration,
 };
+pub use watch::{FileWatch, Pace};
 
 /// What a file says: the global settings, and every service.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,6 +10,7 @@ use tracing::debug;
 
 use super::Lifetime;
 use super::clock::{self, Sight, Stopwatch};
+use super::roster::{Assignment, By, End, Wish};
 use super::sign::{Left, Sign};
 use super::told::{Standing, Told};
 use super::turns::Turns;
@@ -20,7 +21,9 @@ use crate::notify::{Alert, Alerts};
 use crate::rollout::autoscaler::{self, Autoscaler};
 use crate::rollout::plan::Attention;
 use crate::rollout::state::State;
-use crate::rollout::{Action, Desired, Event, Next, Observation, Plan, Status, decide, judge};
+use crate::rollout::{
+    Action, Desired, Event, Next, Observation, Plan, Status, Turn, decide, judge,
+};
 
 /// The pause after a first failed request; it doubles with each further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -33,17 +36,27 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 pub(super) struct Shared {
     pub cluster: Cluster,
     pub events: Events,
-    pub alerts: Alerts,
     pub turns: Arc<Turns>,
+    pub settings: watch::Receiver<Settings>,
+    pub lifetime: watch::Receiver<Lifetime>,
+}
+
+/// What the file's global settings come to. A change applies from the next decision or check on.
+#[derive(Clone)]
+pub(super) struct Settings {
+    pub alerts: Alerts,
     pub metrics: Arc<dyn Metrics>,
     pub poll_interval: Duration,
-    pub lifetime: watch::Receiver<Lifetime>,
 }
 
 /// What one service needs.
 pub(super) struct ServiceTask {
-    service: Service,
-    desired: Desired,
+    /// What the file says of it now.
+    assignments: watch::Receiver<Arc<Assignment>>,
+    /// What is gone by.
+    assignment: Arc<Assignment>,
+    /// Whether it has been given back, and by what.
+    given_back: Option<By>,
     shared: Shared,
     queries: Vec<Query>,
     changed: Arc<Notify>,
@@ -81,17 +94,13 @@ enum Rest {
 }
 
 impl ServiceTask {
-    pub fn new(service: Service, desired: Desired, shared: Shared) -> Self {
+    pub fn new(mut assignments: watch::Receiver<Arc<Assignment>>, shared: Shared) -> Self {
+        let assignment = assignments.borrow_and_update().clone();
+        let service = &assignment.service;
         let changed = shared
             .cluster
             .store()
             .listen(&service.namespace, &service.deployment);
-        // Every expression was parsed when the file was loaded.
-        let queries = service
-            .success
-            .iter()
-            .filter_map(|expression| Query::parse(expression.text()).ok())
-            .collect();
         let told = Told::new(service.name.to_string());
         let sign = Sign::new(
             service.name.to_string(),
@@ -99,10 +108,11 @@ impl ServiceTask {
             shared.cluster.clone(),
         );
         Self {
-            service,
-            desired,
+            queries: queries_of(service),
+            assignments,
+            assignment,
+            given_back: None,
             shared,
-            queries,
             changed,
             stopwatch: Stopwatch::default(),
             told,
@@ -117,29 +127,64 @@ impl ServiceTask {
     }
 
     /// Runs until the service is given back or the daemon stops; a write in hand is finished first.
-    pub async fn run(mut self) {
-        let namespaces = std::collections::BTreeSet::from([self.service.namespace.clone()]);
+    pub async fn run(mut self) -> End {
+        let namespaces = std::collections::BTreeSet::from([self.service().namespace.clone()]);
         let store = self.shared.cluster.store().clone();
         // A namespace that cannot be seen holds up its own services only (case K57).
         tokio::select! {
             biased;
             () = store.synced(&namespaces) => {}
-            _ = self.shared.lifetime.wait_for(|lifetime| *lifetime == Lifetime::Ending) => return,
+            _ = self.shared.lifetime.wait_for(|lifetime| *lifetime == Lifetime::Ending) => return End::Stopped,
         }
         while *self.shared.lifetime.borrow() == Lifetime::Running {
+            self.take_assignment();
             match self.pass().await {
                 Rest::None => {}
-                Rest::AtMost(time) => self.rest(time.min(self.shared.poll_interval)).await,
+                Rest::AtMost(time) => {
+                    let poll_interval = self.shared.settings.borrow().poll_interval;
+                    self.rest(time.min(poll_interval)).await;
+                }
                 Rest::Pause(time) => tokio::select! {
                     biased;
                     _ = self.shared.lifetime.changed() => {}
                     () = tokio::time::sleep(time) => {}
                 },
-                Rest::Over => return,
+                // Nothing is over but what was given back: by the file, unless an order was quicker.
+                Rest::Over => return End::GivenBack(self.given_back.unwrap_or(By::File)),
             }
         }
         self.drop_check();
         self.sign.finish().await;
+        End::Stopped
+    }
+
+    fn service(&self) -> &Service {
+        &self.assignment.service
+    }
+
+    /// What is wished of the core. What was given back is not taken on again by this task, whatever the file says.
+    fn desired(&self) -> Desired {
+        match (self.given_back, self.assignment.wish) {
+            (None, Wish::Keep) => Desired::Managed(Turn::Unasked),
+            (Some(_), _) | (None, Wish::Release) => Desired::Released,
+        }
+    }
+
+    /// What the file says anew applies from the next decision on; a check under way is finished as it began.
+    fn take_assignment(&mut self) {
+        let assignment = self.assignments.borrow_and_update().clone();
+        if Arc::ptr_eq(&assignment, &self.assignment) {
+            return;
+        }
+        let service = &assignment.service;
+        if service.success != self.service().success {
+            self.queries = queries_of(service);
+        }
+        if service.name != self.service().name {
+            self.told.rename(service.name.to_string());
+            self.sign.rename(service.name.to_string());
+        }
+        self.assignment = assignment;
     }
 
     async fn rest(&mut self, time: Duration) {
@@ -162,6 +207,8 @@ impl ServiceTask {
             }
             _ = self.shared.lifetime.changed() => {}
             () = self.changed.notified() => {}
+            Ok(()) = self.assignments.changed() => {}
+            Ok(()) = self.shared.settings.changed() => {}
             Some(found) = self.autoscalers.join_next() => self.heard(found),
             () = tokio::time::sleep(time) => {}
         }
@@ -169,7 +216,10 @@ impl ServiceTask {
 
     /// Begins to look for autoscalers that will stand in a rollout's way.
     fn look_for_autoscalers(&mut self) {
-        let (cluster, namespace) = (self.shared.cluster.clone(), self.service.namespace.clone());
+        let (cluster, namespace) = (
+            self.shared.cluster.clone(),
+            self.service().namespace.clone(),
+        );
         self.autoscalers
             .spawn(async move { cluster.autoscalers(&namespace).await });
     }
@@ -178,10 +228,10 @@ impl ServiceTask {
         let autoscalers = match found {
             Ok(Ok(autoscalers)) => autoscalers,
             // Who may not look is not warned.
-            Ok(Err(error)) => return debug!(service = %self.service.name, "{error}"),
-            Err(error) => return debug!(service = %self.service.name, "{error}"),
+            Ok(Err(error)) => return debug!(service = %self.service().name, "{error}"),
+            Err(error) => return debug!(service = %self.service().name, "{error}"),
         };
-        let (namespace, deployment) = (&self.service.namespace, &self.service.deployment);
+        let (namespace, deployment) = (&self.service().namespace, &self.service().deployment);
         let observation = self.shared.cluster.look(namespace, deployment);
         for conflict in autoscaler::conflicts(deployment, &autoscalers) {
             self.happened(&observation, &conflict);
@@ -192,8 +242,8 @@ impl ServiceTask {
     async fn pass(&mut self) -> Rest {
         let report = self.report.take();
         let (namespace, deployment) = (
-            self.service.namespace.clone(),
-            self.service.deployment.clone(),
+            self.service().namespace.clone(),
+            self.service().deployment.clone(),
         );
         let mut moment = clock::now();
         let mut observation = self.shared.cluster.look(&namespace, &deployment);
@@ -276,21 +326,26 @@ impl ServiceTask {
             && self.alerted.as_ref() != Some(&alert.id)
         {
             self.alerted = Some(alert.id.clone());
-            self.shared.alerts.tell(&self.service.notify, alert);
+            self.send(alert);
         }
     }
 
     fn alert(&self, words: impl FnOnce(&Service, Timestamp) -> Option<Alert>) {
         if let Some(alert) = self.words(words) {
-            self.shared.alerts.tell(&self.service.notify, alert);
+            self.send(alert);
         }
     }
 
+    fn send(&self, alert: Alert) {
+        let settings = self.shared.settings.borrow();
+        settings.alerts.tell(&self.service().notify, alert);
+    }
+
     fn words(&self, words: impl FnOnce(&Service, Timestamp) -> Option<Alert>) -> Option<Alert> {
-        if self.shared.alerts.is_empty() {
+        if self.shared.settings.borrow().alerts.is_empty() {
             return None;
         }
-        words(&self.service, self.shared.cluster.now())
+        words(self.service(), self.shared.cluster.now())
     }
 
     /// Tells what the service is doing, once: in the log and as a condition on X, and as an Event when people look for
@@ -355,7 +410,7 @@ impl ServiceTask {
             Attention::Passing | Attention::Detail => return,
         };
         if let Some(original) = &observation.original {
-            let namespace = &self.service.namespace;
+            let namespace = &self.service().namespace;
             self.shared
                 .events
                 .tell(Notice::new(namespace, original, reason, text, tone).about(about));
@@ -372,7 +427,7 @@ impl ServiceTask {
             .shared
             .cluster
             .store()
-            .is_blind(&self.service.namespace)
+            .is_blind(&self.service().namespace)
         {
             Sight::Blind
         } else {
@@ -380,15 +435,15 @@ impl ServiceTask {
         };
         let since = self.stopwatch.since(observation, sight, moment);
         let plan = match report {
-            Some(report) => judge(&self.service, self.desired, observation, since, report),
-            None => decide(&self.service, self.desired, observation, since),
+            Some(report) => judge(self.service(), self.desired(), observation, since, report),
+            None => decide(self.service(), self.desired(), observation, since),
         };
         self.keep_turn(observation, &plan);
         let Status::Queued { urgency, .. } = plan.status else {
             return plan;
         };
         let turn = self.shared.turns.ask(&self.me(), urgency, &self.changed);
-        decide(&self.service, Desired::Managed(turn), observation, since)
+        decide(self.service(), Desired::Managed(turn), observation, since)
     }
 
     /// A turn lasts until there is nothing to do at rest: a version that supersedes another does not wait anew.
@@ -406,8 +461,8 @@ impl ServiceTask {
 
     fn me(&self) -> Registered {
         Registered {
-            namespace: self.service.namespace.clone(),
-            deployment: self.service.deployment.clone(),
+            namespace: self.service().namespace.clone(),
+            deployment: self.service().deployment.clone(),
         }
     }
 
@@ -424,14 +479,16 @@ impl ServiceTask {
             if matches!(action, Action::WriteState { .. }) {
                 self.stopwatch.decided(moment);
             }
-            debug!(service = %self.service.name, "{action:?}");
+            debug!(service = %self.service().name, "{action:?}");
             self.shared
                 .cluster
-                .perform(&self.service.namespace, original, action)
+                .perform(&self.service().namespace, original, action)
                 .await?;
             if matches!(action, Action::DeleteState { .. }) {
-                // It was given back: this life of the daemon does not take it on again, whatever the file says.
-                self.desired = Desired::Released;
+                // The entry may have come back since it was begun; an order lies in the state until the end.
+                let state = observation.state.as_ref();
+                let by_order = state.and_then(|object| object.state.as_ref().ok()?.leaving);
+                self.given_back = Some(by_order.map_or(By::File, |_| By::Order));
             }
         }
         Ok(())
@@ -439,8 +496,8 @@ impl ServiceTask {
 
     /// The view was behind: see anew before deciding again (case K51: a conflict is no failure).
     async fn stale(&mut self, error: &ClusterError) -> Rest {
-        debug!(service = %self.service.name, "{error}");
-        let (namespace, deployment) = (&self.service.namespace, &self.service.deployment);
+        debug!(service = %self.service().name, "{error}");
+        let (namespace, deployment) = (&self.service().namespace, &self.service().deployment);
         if let Err(error) = self.shared.cluster.look_live(namespace, deployment).await {
             return self.failed(&error);
         }
@@ -451,7 +508,7 @@ impl ServiceTask {
         let pause = self.pause();
         self.told.trouble(&error.to_string());
         debug!(
-            service = %self.service.name,
+            service = %self.service().name,
             "trying again in {}",
             display_duration(pause)
         );
@@ -468,8 +525,8 @@ impl ServiceTask {
 
     fn begin_check(&mut self, pods: Vec<String>) {
         let queries = self.queries.clone();
-        let interval = self.service.check_interval;
-        let metrics = self.shared.metrics.clone();
+        let interval = self.service().check_interval;
+        let metrics = self.shared.settings.borrow().metrics.clone();
         // The API server's names always are names.
         let pods: Vec<PodName> = pods
             .iter()
@@ -485,4 +542,12 @@ impl ServiceTask {
             check.abort();
         }
     }
+}
+
+/// Every expression was parsed when the file was read.
+fn queries_of(service: &Service) -> Vec<Query> {
+    let expressions = service.success.iter();
+    expressions
+        .filter_map(|expression| Query::parse(expression.text()).ok())
+        .collect()
 }

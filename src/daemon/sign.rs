@@ -46,6 +46,11 @@ impl Sign {
         }
     }
 
+    /// The service is called so from now on.
+    pub fn rename(&mut self, service: String) {
+        self.service = service;
+    }
+
     /// What X shows, as far as it is seen.
     pub fn shown(&self, original: &Deployment) -> Option<Condition> {
         self.cluster.condition(&self.namespace, &original.name)

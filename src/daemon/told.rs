@@ -54,6 +54,11 @@ impl Told {
         }
     }
 
+    /// The service is called so from now on.
+    pub fn rename(&mut self, service: String) {
+        self.service = service;
+    }
+
     /// One line per thing that happened. Returns how much it wants to be read.
     pub fn event(&mut self, event: &Event) -> Attention {
         self.trouble.clear();

@@ -12,13 +12,12 @@ use crate::rollout::{Turn, Urgency};
 /// The queue of all services that want to open a rollout. Whoever has one open keeps its place until it is at rest again,
 /// so a version that supersedes another does not wait anew, and nothing that is under way ever waits.
 pub(super) struct Turns {
-    limit: NonZeroU32,
     store: Arc<Store>,
     queue: Mutex<Queue>,
 }
 
-#[derive(Default)]
 struct Queue {
+    limit: NonZeroU32,
     taken: BTreeSet<Registered>,
     /// In order of arrival.
     waiting: Vec<Waiting>,
@@ -33,9 +32,23 @@ struct Waiting {
 impl Turns {
     pub fn new(limit: NonZeroU32, store: Arc<Store>) -> Self {
         Self {
-            limit,
             store,
-            queue: Mutex::default(),
+            queue: Mutex::new(Queue {
+                limit,
+                taken: BTreeSet::new(),
+                waiting: Vec::new(),
+            }),
+        }
+    }
+
+    /// Another limit from now on: what is open beyond it stays open, and whoever waits asks again.
+    pub fn set_limit(&self, limit: NonZeroU32) {
+        let mut queue = self.lock();
+        if std::mem::replace(&mut queue.limit, limit) != limit {
+            queue
+                .waiting
+                .iter()
+                .for_each(|waiting| waiting.wake.notify_one());
         }
     }
 
@@ -63,7 +76,7 @@ impl Turns {
             .unwrap_or(order.len());
         // What an earlier life of the daemon has opened counts before its task has had its first pass.
         let open = self.store.open().union(&queue.taken).count();
-        let limit = usize::try_from(self.limit.get()).unwrap_or(usize::MAX);
+        let limit = usize::try_from(queue.limit.get()).unwrap_or(usize::MAX);
         if ahead >= limit.saturating_sub(open) {
             return Turn::Waits { ahead, open };
         }
@@ -145,6 +158,24 @@ mod tests {
         assert_eq!(row.ask("fix", Urgency::Fix), Turn::Taken);
         row.turns.give_up(&who("b"));
         assert_eq!(row.ask("c", Urgency::Ordinary), Turn::Taken);
+    }
+
+    #[test]
+    fn a_higher_limit_wakes_who_waits_and_a_lower_one_takes_nothing_away() {
+        let row = Row::of(1);
+        assert_eq!(row.ask("a", Urgency::Ordinary), Turn::Taken);
+        let waits = |open| Turn::Waits { ahead: 0, open };
+        assert_eq!(row.ask("b", Urgency::Ordinary), waits(1));
+        row.turns.set_limit(NonZeroU32::MIN.saturating_add(1));
+        assert!(
+            futures::FutureExt::now_or_never(row.bell.notified()).is_some(),
+            "nobody is woken"
+        );
+        assert_eq!(row.ask("b", Urgency::Ordinary), Turn::Taken);
+        row.turns.set_limit(NonZeroU32::MIN);
+        assert_eq!(row.ask("b", Urgency::Ordinary), Turn::Taken);
+        row.turns.give_up(&who("a"));
+        assert_eq!(row.ask("c", Urgency::Ordinary), waits(1));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A scenario, played from a service at rest until all is quiet again.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use thiserror::Error;
@@ -18,13 +19,14 @@ use super::scenario::{Deed, Scenario, Trouble, Version, What, When, Which};
 use super::summary::{Ending, Summary};
 use crate::analysis::Query;
 use crate::cluster::STATE_ANNOTATION;
-use crate::config::{Loaded, Service, ServiceName, display_duration};
+use crate::config::{Loaded, Reading, Service, ServiceName, display_duration};
 use crate::daemon::{self, DaemonError, Ground, Lifetime};
 use crate::notify::Alerts;
 use crate::rollout::action::state_name;
 use crate::rollout::state::{Phase, State};
 use crate::telemetry::health::Health;
 use crate::telemetry::log;
+use crate::telemetry::reloads::Reloads;
 
 /// The daemon's name in the journal.
 pub const AGENT: &str = "volery";
@@ -191,11 +193,14 @@ pub async fn play(
 struct Daemon {
     task: JoinHandle<Result<(), DaemonError>>,
     lifeline: Lifeline,
-    lifetime: watch::Sender<Lifetime>,
+    /// It lives for as long as this does.
+    _lifetime: watch::Sender<Lifetime>,
 }
 
 struct Play<'a> {
     loaded: Loaded,
+    /// What the daemon reads.
+    file: watch::Sender<Arc<Reading>>,
     service: &'a Service,
     cluster: Cluster,
     clock: log::Clock,
@@ -259,6 +264,7 @@ impl<'a> Play<'a> {
             queries,
         );
         Ok(Self {
+            file: watch::Sender::new(Arc::new(Ok(loaded.clone()))),
             loaded,
             service,
             cluster,
@@ -282,27 +288,21 @@ impl<'a> Play<'a> {
         });
         let metrics = self.prometheus.for_life(lifeline.clone());
         let (lifetime, living) = watch::channel(Lifetime::Running);
-        let loaded = self.loaded.clone();
-        let clock = self.clock.clone();
-        let task = tokio::spawn(async move {
-            daemon::run(
-                &loaded,
-                Ground {
-                    client,
-                    metrics,
-                    alerts: Alerts::none(),
-                    clock,
-                    health: Health::default(),
-                    release_after: RELEASE_AFTER,
-                    lifetime: living,
-                },
-            )
-            .await
-        });
+        let ground = Ground {
+            client,
+            metrics: Box::new(move |_| Ok(metrics.clone())),
+            alerts: Box::new(|_| Alerts::none()),
+            clock: self.clock.clone(),
+            health: Health::default(),
+            reloads: Reloads::default(),
+            pod: None,
+            release_after: RELEASE_AFTER,
+            lifetime: living,
+        };
         self.daemon = Some(Daemon {
-            task,
+            task: tokio::spawn(daemon::run(self.file.subscribe(), ground)),
             lifeline,
-            lifetime,
+            _lifetime: lifetime,
         });
         self.start_at = None;
     }
@@ -426,16 +426,9 @@ impl<'a> Play<'a> {
             }
             What::Remove => {
                 let name = &self.service.name;
-                tell(&format!(
-                    "{name} is removed from the file, and the daemon started again"
-                ));
-                if let Some(daemon) = self.daemon.take() {
-                    daemon.lifetime.send_replace(Lifetime::Ending);
-                    let ended = daemon.task.await.map_err(PlayError::Broke)?;
-                    ended.map_err(PlayError::Daemon)?;
-                }
+                tell(&format!("{name} is removed from the file"));
                 self.loaded.config.services.remove(name);
-                self.start_daemon();
+                self.file.send_replace(Arc::new(Ok(self.loaded.clone())));
             }
             What::Spoil(version, trouble) => {
                 tell(&format!("from now on {version} is bad: {trouble}"));

@@ -83,7 +83,7 @@ pub enum What {
     },
     /// Somebody un-pauses X.
     Resume,
-    /// The service is removed from the file and the daemon started again.
+    /// The service is removed from the file.
     Remove,
     /// A version goes bad.
     Spoil(Version, Trouble),

@@ -2,3 +2,4 @@
 
 pub mod health;
 pub mod log;
+pub mod reloads;

@@ -16,6 +16,7 @@
 //! | `events` | what people see with kubectl |
 //! | `hands` | people and autoscalers that set the clones' numbers |
 //! | `alerts` | what people are told by webhooks |
+//! | `reloads` | the file changes while the daemon runs |
 //! | `schedules` | seeded schedules of everything at once |
 #![allow(
     clippy::unwrap_used,
@@ -34,6 +35,7 @@ mod log;
 mod orders;
 mod promises;
 mod query;
+mod reloads;
 mod schedules;
 mod sight;
 mod stories;

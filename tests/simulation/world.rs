@@ -9,9 +9,11 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 use tracing::subscriber::DefaultGuard;
-use volery::analysis::{Metrics, Query};
+use volery::analysis::Metrics;
 use volery::cluster::{COMMAND_ANNOTATION, CONDITION};
-use volery::config::{AfterRollback, Channel, Config, Loaded, OnFailure};
+use volery::config::{
+    AfterRollback, Channel, Config, Content, Loaded, OnFailure, Reading, Service,
+};
 use volery::daemon::{self, Ground, Lifetime};
 use volery::notify::{Alerts, Carrier};
 use volery::rollout::state::{Phase, State};
@@ -23,6 +25,7 @@ use volery::simulate::cluster::{
 };
 use volery::telemetry::health::Health;
 use volery::telemetry::log::Clock;
+use volery::telemetry::reloads::Reloads;
 
 use super::gauges::{EXPRESSION, Gauge, Gauges};
 use super::limits::Limits;
@@ -101,7 +104,11 @@ struct Keeping {
     log: Log,
     lags: Lags,
     deaths: Mutex<VecDeque<u64>>,
+    /// What the daemon reads.
+    file: watch::Sender<Arc<Reading>>,
+    /// What the file said last that could be used.
     loaded: Mutex<Loaded>,
+    reloads: Reloads,
     /// Ends the present daemon in good order and starts one with the present configuration.
     restart: Notify,
     present: Mutex<Option<Lifeline>>,
@@ -122,7 +129,8 @@ pub fn in_virtual_time<F: Future<Output = ()>>(test: impl FnOnce() -> F) {
     runtime.block_on(test());
 }
 
-fn configuration(services: &[&str], limits: Limits) -> Loaded {
+/// The file's text with these services.
+pub fn text_of(services: &[&str], limits: Limits) -> String {
     let mut text =
         "prometheus-base-url: http://prometheus/\nnamespace: workers\npoll-interval: 20s\n"
             .to_owned();
@@ -135,12 +143,16 @@ fn configuration(services: &[&str], limits: Limits) -> Loaded {
             limits.lines()
         );
     }
-    let check = |text: &str| {
-        Query::parse(text)
-            .map(drop)
-            .map_err(|error| error.to_string())
-    };
-    let loaded = Config::parse(Path::new("volery.yaml"), &text, &check).unwrap();
+    text
+}
+
+fn read(text: &str) -> Reading {
+    let content = Content::Bytes(text.as_bytes().to_vec());
+    daemon::read(Path::new("volery.yaml"), &content)
+}
+
+fn configuration(services: &[&str], limits: Limits) -> Loaded {
+    let loaded = read(&text_of(services, limits)).unwrap();
     assert!(loaded.is_valid(), "{:?}", loaded.problems);
     loaded
 }
@@ -171,6 +183,7 @@ impl World {
             let mut promises = Promises::new(service, times, measured, excuses.clone(), limits);
             cluster.after_each_write(move |now, write| promises.check(now, write));
         }
+        let loaded = configuration(&[X, Y], limits);
         let keeping = Arc::new(Keeping {
             cluster: cluster.clone(),
             clock: clock::start(),
@@ -178,7 +191,9 @@ impl World {
             log: log.clone(),
             lags: weather.daemon,
             deaths: Mutex::new(deaths.into()),
-            loaded: Mutex::new(configuration(&[X, Y], limits)),
+            file: watch::Sender::new(Arc::new(Ok(loaded.clone()))),
+            loaded: Mutex::new(loaded),
+            reloads: Reloads::default(),
             restart: Notify::new(),
             present: Mutex::default(),
             downtime: Mutex::new(Duration::from_secs(1)),
@@ -211,24 +226,68 @@ impl World {
 
     /// Changes the configuration: the daemon is stopped in good order and started again.
     pub fn configure(&self, services: &[&str]) {
-        *self.keeping.loaded.lock().unwrap() = configuration(services, self.limits);
+        self.edit(|loaded| *loaded = configuration(services, self.limits));
         self.keeping.restart.notify_one();
     }
 
-    /// What becomes of a version that fails, from the next start of the daemon on.
+    /// What becomes of a version that fails.
     pub fn on_failure(&self, on_failure: OnFailure) {
-        let mut loaded = self.keeping.loaded.lock().unwrap();
-        for service in loaded.config.services.values_mut() {
-            service.on_failure = on_failure;
-        }
+        self.edit_services(|service| service.on_failure = on_failure);
     }
 
-    /// X gets the accepted template again after a rollback, from the next start of the daemon on.
+    /// X gets the accepted template again after a rollback.
     pub fn restore_original(&self) {
+        self.edit_services(|service| service.restore_original = AfterRollback::RestoreTemplate);
+    }
+
+    fn edit_services(&self, edit: impl Fn(&mut Service)) {
+        self.edit(|loaded| loaded.config.services.values_mut().for_each(edit));
+    }
+
+    /// Edits the file, in which the last text that could be used stands: the daemon reads it anew.
+    pub fn edit(&self, edit: impl FnOnce(&mut Loaded)) {
         let mut loaded = self.keeping.loaded.lock().unwrap();
-        for service in loaded.config.services.values_mut() {
-            service.restore_original = AfterRollback::RestoreTemplate;
+        edit(&mut loaded);
+        self.keeping.file.send_replace(Arc::new(Ok(loaded.clone())));
+    }
+
+    /// Writes the file: the daemon reads it anew, whatever it says.
+    pub fn write(&self, text: &str) {
+        let reading = read(text);
+        self.note(&match &reading {
+            Ok(loaded) => format!("writes a file, problems {:?}", loaded.problems),
+            Err(error) => format!("writes a file of no use: {error}"),
+        });
+        if let Ok(loaded) = &reading {
+            *self.keeping.loaded.lock().unwrap() = loaded.clone();
         }
+        self.keeping.file.send_replace(Arc::new(reading));
+    }
+
+    /// What came of it each time.
+    pub fn reloads(&self) -> &Reloads {
+        &self.keeping.reloads
+    }
+
+    /// The lines of the log with this text, as people read them: `INFO orders: released: ...`.
+    pub fn lines_with(&self, text: &str) -> Vec<String> {
+        let lines = self
+            .log
+            .lines()
+            .into_iter()
+            .map(|(_, line)| readable(&line));
+        lines.filter(|line| line.contains(text)).collect()
+    }
+
+    /// Waits for a line of the log with this text.
+    pub async fn until_line(&self, text: &str) {
+        for _ in 0..60_000 {
+            if !self.lines_with(text).is_empty() {
+                return;
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
+        self.fail(&format!("no line has {text:?}"));
     }
 
     /// X as it is at the start of most stories: `replicas` pods of `image`.
@@ -306,9 +365,10 @@ impl World {
 
     /// Alerts go to this channel by this carrier, from the next start of the daemon on.
     pub fn alert(&self, channel: Channel, carrier: Arc<dyn Carrier>) {
-        let mut loaded = self.keeping.loaded.lock().unwrap();
-        loaded.config.channels.insert(channel.name.clone(), channel);
         *self.keeping.carrier.lock().unwrap() = Some(carrier);
+        self.edit(|loaded| {
+            loaded.config.channels.insert(channel.name.clone(), channel);
+        });
     }
 
     pub fn note(&self, what: &str) {
@@ -649,6 +709,18 @@ impl World {
     }
 }
 
+fn readable(line: &str) -> String {
+    let line = line.trim_start();
+    let told = line.split_once(' ').zip(line.rsplit_once(" service="));
+    match told {
+        Some(((level, _), (text, service))) => {
+            let text = text.split_at(level.len()).1.trim_start();
+            format!("{level} {}: {text}", service.trim_matches('"'))
+        }
+        None => line.to_owned(),
+    }
+}
+
 fn text<'a>(value: &'a serde_json::Value, member: &str) -> &'a str {
     value[member].as_str().unwrap_or_default()
 }
@@ -662,33 +734,33 @@ async fn keep(keeping: Arc<Keeping>) {
         };
         let (client, lifeline) = keeping.cluster.client_with(options);
         *keeping.present.lock().unwrap() = Some(lifeline.clone());
-        let loaded = keeping.loaded.lock().unwrap().clone();
+        let readings = keeping.file.subscribe();
         let (end, lifetime) = watch::channel(Lifetime::Running);
         let metrics: Arc<dyn Metrics> = keeping.gauges.clone();
         let clock = keeping.clock.clone();
-        let alerts = match &*keeping.carrier.lock().unwrap() {
-            Some(carrier) => {
-                let channels = loaded.config.channels.values();
-                Alerts::new(channels, &|_| None, carrier, &clock)
+        let carrier = keeping.carrier.lock().unwrap().clone();
+        let alerts = {
+            let clock = clock.clone();
+            move |config: &Config| match &carrier {
+                Some(carrier) => {
+                    let channels = config.channels.values();
+                    Alerts::new(channels, &|_| None, carrier, &clock)
+                }
+                None => Alerts::none(),
             }
-            None => Alerts::none(),
         };
-        let release_after = Duration::from_secs(60);
-        let mut daemon = tokio::spawn(async move {
-            daemon::run(
-                &loaded,
-                Ground {
-                    client,
-                    metrics,
-                    alerts,
-                    clock,
-                    health: Health::default(),
-                    release_after,
-                    lifetime,
-                },
-            )
-            .await
-        });
+        let ground = Ground {
+            client,
+            metrics: Box::new(move |_| Ok(metrics.clone())),
+            alerts: Box::new(alerts),
+            clock,
+            health: Health::default(),
+            reloads: keeping.reloads.clone(),
+            pod: None,
+            release_after: Duration::from_secs(60),
+            lifetime,
+        };
+        let mut daemon = tokio::spawn(daemon::run(readings, ground));
         tokio::select! {
             biased;
             () = lifeline.cut_off() => {

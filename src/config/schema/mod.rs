@@ -20,7 +20,7 @@ use super::channels::ChannelName;
 use super::choices::{AfterRollback, CanaryOn, CompletedContainers, KnownGood, OnFailure};
 use super::document::{Content, Entry, Malformed, Mapping, Node};
 use super::labels::copied_label;
-use super::load::ExpressionCheck;
+use super::load::{ExpressionCheck, Setting};
 use super::names::{self, CLONE_SUFFIXES, ServiceName};
 use super::problem::{Fault, Found, Position, Problem};
 use super::prometheus::PrometheusSettings;
@@ -128,6 +128,7 @@ const A_SERVICE: &str = "the keys of a service under its name (breakpoint, step,
 pub(super) struct Reading {
     pub config: Config,
     pub refused: BTreeSet<ServiceName>,
+    pub wrong: BTreeSet<Setting>,
     pub problems: Vec<Problem>,
 }
 
@@ -168,6 +169,12 @@ enum Global<T> {
     Absent,
     Given(T),
     Wrong,
+}
+
+impl<T> Global<T> {
+    fn is_wrong(&self) -> bool {
+        matches!(self, Self::Wrong)
+    }
 }
 
 /// What was read of an entry that is meant as a service.
@@ -365,7 +372,21 @@ impl Reader<'_> {
                 }
             }
         }
+        let wrong = [
+            (Setting::Prometheus, prometheus.is_wrong()),
+            (Setting::Namespace, namespace.is_wrong()),
+            (Setting::PollInterval, poll_interval.is_wrong()),
+            (
+                Setting::MaxConcurrentRollouts,
+                max_concurrent_rollouts.is_wrong(),
+            ),
+            (Setting::Notify, notify.is_wrong()),
+        ];
         Reading {
+            wrong: wrong
+                .into_iter()
+                .filter_map(|(setting, is_wrong)| is_wrong.then_some(setting))
+                .collect(),
             config: Config {
                 prometheus: match prometheus {
                     Global::Given(settings) => Some(settings),

@@ -41,6 +41,15 @@ pub(super) struct Notify {
     pub known: Option<BTreeSet<ChannelName>>,
 }
 
+impl Notify {
+    /// Whether any channel is missing that the file means to have.
+    pub fn is_wrong(&self) -> bool {
+        self.known
+            .as_ref()
+            .is_none_or(|known| known.len() != self.channels.len())
+    }
+}
+
 impl Reader<'_> {
     /// Reads the channels. One that is wrong is left out and known all the same: services that name it are not wrong.
     pub(super) fn notify(&mut self, globals: &Fields<'_>) -> Notify {

@@ -20,7 +20,7 @@ use volery::{
         clock,
         cluster::{self, Cluster, Kind, Options, Part, Patch, Turn, Verb},
     },
-    telemetry::health::Health,
+    telemetry::{health::Health, reloads::Reloads},
 };
 
 use super::{
@@ -215,17 +215,20 @@ impl Stage {
         let client = self.cluster.client(AGENT);
         let metrics: Arc<dyn Metrics> = Arc::new(Gauges(self.gauge.clone()));
         let (lifetime, living) = watch::channel(Lifetime::Running);
+        let (_, readings) = watch::channel(Arc::new(Ok(loaded)));
         let task = tokio::spawn(async move {
             let ground = Ground {
                 client,
-                metrics,
-                alerts: Alerts::none(),
+                metrics: Box::new(move |_| Ok(metrics.clone())),
+                alerts: Box::new(|_| Alerts::none()),
                 clock: clock::start(),
                 health: Health::default(),
+                reloads: Reloads::default(),
+                pod: None,
                 release_after: Duration::from_secs(1),
                 lifetime: living,
             };
-            daemon::run(&loaded, ground).await
+            daemon::run(readings, ground).await
         });
         Daemon { task, lifetime }
     }
