@@ -16,9 +16,9 @@ use tokio::task::JoinHandle;
 use tracing::error;
 use volery::analysis::{Metrics, PrometheusError};
 use volery::chain::chain;
-use volery::cluster::OwnPod;
+use volery::cluster::{LeaseName, OwnPod};
 use volery::config::{Config, FileWatch, Pace, Reading, parse_duration};
-use volery::daemon::{self, AlertsOf, Ground, Lifetime};
+use volery::daemon::{self, AlertsOf, Candidacy, Ground, Lifetime, Timing};
 use volery::notify::{Alerts, Carrier, Http};
 use volery::telemetry::health::{self, Health};
 use volery::telemetry::log::{self, Clock};
@@ -44,6 +44,13 @@ enum Command {
         /// How long a registered service must have been absent from a valid file before it is given back.
         #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = parse_duration)]
         release_after: Duration,
+        /// The Lease, in the daemon's own namespace, by which one of several daemons acts [default: none, this one is
+        /// alone].
+        #[arg(long, value_name = "NAME", requires = "identity")]
+        lease: Option<String>,
+        /// Who it is among them: in a cluster the name of its pod.
+        #[arg(long, value_name = "NAME", env = "POD_NAME")]
+        identity: Option<String>,
         /// Where /livez and /readyz are served for probes, such as 0.0.0.0:8080 [default: nowhere].
         #[arg(long, value_name = "ADDRESS")]
         listen: Option<SocketAddr>,
@@ -88,17 +95,27 @@ fn main() -> ExitCode {
         Command::Run {
             config,
             release_after,
+            lease,
+            identity,
             listen,
             log,
-        } => run_forever(&config, release_after, listen, &log),
+        } => {
+            // clap has seen to it that whoever names a Lease has a name.
+            let stands = lease.zip(identity);
+            run_forever(&config, release_after, stands, listen, &log)
+        }
         Command::Simulate(arguments) => simulation::main(&arguments),
         Command::Steering(command) => steering::main(command),
     }
 }
 
+/// By which Lease it is decided whether this daemon acts, and the daemon's name there.
+type Stands = (String, String);
+
 fn run_forever(
     config: &Path,
     release_after: Duration,
+    stands: Option<Stands>,
     listen: Option<SocketAddr>,
     log: &LogArguments,
 ) -> ExitCode {
@@ -117,7 +134,7 @@ fn run_forever(
             return fail(&anyhow::Error::new(error).context("the runtime cannot be started"));
         }
     };
-    match runtime.block_on(run(config, release_after, listen)) {
+    match runtime.block_on(run(config, release_after, stands, listen)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => fail(&error),
     }
@@ -139,6 +156,7 @@ fn complain(problem: &str) -> ExitCode {
 async fn run(
     file: &Path,
     release_after: Duration,
+    stands: Option<Stands>,
     listen: Option<SocketAddr>,
 ) -> anyhow::Result<()> {
     let health = Health::default();
@@ -166,6 +184,14 @@ async fn run(
         end.send_replace(Lifetime::Ending);
     });
     let client = volery::cluster::connect().await?;
+    let candidacy = stands.map(|(lease, identity)| Candidacy {
+        lease: LeaseName {
+            namespace: client.default_namespace().to_owned(),
+            name: lease,
+        },
+        identity,
+        timing: Timing::default(),
+    });
     let (readings, following) = follow(file);
     let clock = log::wall_clock();
     let daemon = daemon::run(
@@ -177,6 +203,7 @@ async fn run(
             clock,
             health,
             reloads: Reloads::default(),
+            candidacy,
             pod: OwnPod::of(&variable),
             release_after,
             lifetime,

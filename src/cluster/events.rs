@@ -258,6 +258,7 @@ impl Events {
         while let Some(notice) = self.queue.next().await {
             match self.cluster.record(&notice).await {
                 Ok(()) => troubled = false,
+                Err(error @ ClusterError::NotLeading { .. }) => debug!("{error}"),
                 Err(error) if troubled => debug!("{error}"),
                 Err(error) => {
                     warn!("an Event is lost, what it tells is in this log: {error}");

@@ -41,7 +41,7 @@ pub use events::{Events, Notice, OwnPod, Tone};
 pub use fence::{Fence, NoFence};
 pub use lease::{Claim, LeaseName, LeaseRecord};
 pub use order::OrderBook;
-pub use rights::{Resource, Verb, rights};
+pub use rights::{Resource, Verb, rights, rights_to_lead};
 pub use store::{Registered, Store};
 pub use survey::{Depth, Scope, Sight};
 pub use watch::watch;

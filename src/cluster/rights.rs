@@ -7,6 +7,7 @@ use super::Kind;
 use super::autoscaler::AUTOSCALERS;
 use super::condition::DEPLOYMENT_STATUS;
 use super::events::EVENTS;
+use super::lease::LEASES;
 use crate::rollout::Action;
 use crate::rollout::action::Orphan;
 
@@ -120,7 +121,19 @@ const TELLING: [(Resource, Verb); 4] = [
     (DEPLOYMENT_STATUS, Verb::Patch),
 ];
 
-/// All rights, by resource.
+/// What leading takes, in the daemon's own namespace only.
+const LEADING: [(Resource, Verb); 3] = [
+    (LEASES, Verb::Create),
+    (LEASES, Verb::Get),
+    (LEASES, Verb::Patch),
+];
+
+/// The rights by resource that a daemon which shares its work with others has in its own namespace besides.
+pub fn rights_to_lead() -> BTreeMap<Resource, BTreeSet<Verb>> {
+    by_resource(LEADING)
+}
+
+/// The rights by resource in each namespace that has services.
 pub fn rights() -> BTreeMap<Resource, BTreeSet<Verb>> {
     let watched = Kind::ALL
         .into_iter()
@@ -128,9 +141,15 @@ pub fn rights() -> BTreeMap<Resource, BTreeSet<Verb>> {
     let read = READ_BY_NAME.into_iter().map(|kind| (kind, Verb::Get));
     let work = watched.chain(read).chain(WRITES);
     let work = work.map(|(kind, verb)| (Resource::from(kind), verb));
-    let mut rights: BTreeMap<Resource, BTreeSet<Verb>> = BTreeMap::new();
-    for (resource, verb) in work.chain(TELLING) {
-        rights.entry(resource).or_default().insert(verb);
+    by_resource(work.chain(TELLING))
+}
+
+fn by_resource(
+    rights: impl IntoIterator<Item = (Resource, Verb)>,
+) -> BTreeMap<Resource, BTreeSet<Verb>> {
+    let mut verbs: BTreeMap<Resource, BTreeSet<Verb>> = BTreeMap::new();
+    for (resource, verb) in rights {
+        verbs.entry(resource).or_default().insert(verb);
     }
-    rights
+    verbs
 }

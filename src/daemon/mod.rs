@@ -3,6 +3,7 @@
 //! | module | what it holds |
 //! | --- | --- |
 //! | `supervisor` | what runs: it takes each reading of the file, and has the roster, the watches and the settings follow |
+//! | `election` | which of several daemons acts |
 //! | `roster` | one task per Deployment, and what each is told to do |
 //! | `departure` | services that the file has no more, and when they are given back |
 //! | `service` | the task of one service |
@@ -12,6 +13,7 @@
 
 mod clock;
 mod departure;
+mod election;
 mod roster;
 mod service;
 mod sign;
@@ -36,6 +38,7 @@ use crate::notify::Alerts;
 use crate::telemetry::health::Health;
 use crate::telemetry::log::Clock;
 use crate::telemetry::reloads::Reloads;
+pub use election::{Candidacy, Timing};
 use supervisor::Supervisor;
 
 /// Whether the daemon goes on.
@@ -56,6 +59,9 @@ pub enum DaemonError {
     /// A watch ended.
     #[error("a watch ended that never should")]
     WatchEnded,
+    /// Another daemon may lead by now. What was going on is left as it is: the next leader goes on from there.
+    #[error("no longer leading: ended, to be started again and stand by")]
+    Deposed,
 }
 
 /// Makes what checks ask, as a configuration says.
@@ -79,6 +85,8 @@ pub struct Ground {
     pub health: Health,
     /// Is told what came of each reading of the file.
     pub reloads: Reloads,
+    /// Where several daemons share their work: which of them acts. None: this one is alone.
+    pub candidacy: Option<Candidacy>,
     /// The daemon's own pod, where it runs in one: what is wrong with the file is told there too.
     pub pod: Option<OwnPod>,
     /// Services that are registered in the cluster and missing from a completely valid file are given back after this

@@ -506,7 +506,10 @@ impl ServiceTask {
 
     fn failed(&mut self, error: &ClusterError) -> Rest {
         let pause = self.pause();
-        self.told.trouble(&error.to_string());
+        // Whoever leads now says what there is to say.
+        if !matches!(error, ClusterError::NotLeading { .. }) {
+            self.told.trouble(&error.to_string());
+        }
         debug!(
             service = %self.service().name,
             "trying again in {}",

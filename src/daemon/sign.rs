@@ -140,7 +140,12 @@ impl Sign {
             .min(LONGEST_PAUSE);
         self.failures = self.failures.saturating_add(1);
         self.not_before = Some(now + pause);
-        if self.troubled || matches!(error, ClusterError::Stale { .. }) {
+        if self.troubled
+            || matches!(
+                error,
+                ClusterError::Stale { .. } | ClusterError::NotLeading { .. }
+            )
+        {
             debug!(service = self.service, "{error}");
         } else {
             self.troubled = true;

@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use tracing::{error, info, warn};
 
 use super::departure::{Departures, News};
+use super::election::{Election, Leadership, Term};
 use super::roster::{Roster, Wish, target};
 use super::service::{Settings, Shared};
 use super::turns::Turns;
@@ -50,6 +51,7 @@ pub(super) struct Supervisor {
     reloads: Reloads,
     pod: Option<OwnPod>,
     lifetime: watch::Receiver<Lifetime>,
+    election: Option<Election>,
 
     roster: Roster,
     departures: Departures,
@@ -139,11 +141,20 @@ impl Supervisor {
             clock,
             health,
             reloads,
+            candidacy,
             pod,
             release_after,
             lifetime,
         } = ground;
-        let cluster = Cluster::new(client, clock, Arc::new(NoFence));
+        let (cluster, election) = match candidacy {
+            Some(candidacy) => {
+                let term = Arc::new(Term::default());
+                let cluster = Cluster::new(client, clock, term.clone());
+                let election = Election::new(cluster.clone(), candidacy, term);
+                (cluster, Some(election))
+            }
+            None => (Cluster::new(client, clock, Arc::new(NoFence)), None),
+        };
         Self {
             readings,
             events: Events::new(cluster.clone()),
@@ -154,6 +165,7 @@ impl Supervisor {
             reloads,
             pod,
             lifetime,
+            election,
             roster: Roster::new(),
             departures: Departures::after(release_after),
             standing: None,
@@ -167,7 +179,47 @@ impl Supervisor {
         }
     }
 
+    /// Alone, or for as long as this daemon leads.
     pub async fn run(mut self) -> Result<(), DaemonError> {
+        let Some(mut election) = self.election.take() else {
+            return self.lead().await;
+        };
+        let leadership = election.leadership();
+        let outcome = tokio::select! {
+            biased;
+            () = election.stand() => Err(DaemonError::Deposed),
+            outcome = self.lead_when_elected(leadership) => outcome,
+        };
+        if outcome.is_ok() {
+            // The next daemon need not wait until the Lease has run out; it does where this takes too long.
+            let _ = tokio::time::timeout(LAST_WORDS, election.give_up()).await;
+        }
+        outcome
+    }
+
+    async fn lead_when_elected(
+        &mut self,
+        mut leadership: watch::Receiver<Leadership>,
+    ) -> Result<(), DaemonError> {
+        self.health
+            .waiting("it is not known yet which daemon leads");
+        loop {
+            let standing = leadership.borrow_and_update().clone();
+            match standing {
+                Leadership::Leading => return self.lead().await,
+                // Ready to take over.
+                Leadership::StandingBy { .. } => self.health.ready(),
+                Leadership::Unknown | Leadership::Deposed => {}
+            }
+            tokio::select! {
+                biased;
+                _ = self.lifetime.wait_for(|lifetime| *lifetime == Lifetime::Ending) => return Ok(()),
+                Ok(()) = leadership.changed() => {}
+            }
+        }
+    }
+
+    async fn lead(&mut self) -> Result<(), DaemonError> {
         let mut writing = JoinSet::new();
         writing.spawn(self.events.clone().write());
         let outcome = self.work().await;

@@ -295,6 +295,7 @@ impl<'a> Play<'a> {
             clock: self.clock.clone(),
             health: Health::default(),
             reloads: Reloads::default(),
+            candidacy: None,
             pod: None,
             release_after: RELEASE_AFTER,
             lifetime: living,

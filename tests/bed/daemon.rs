@@ -101,16 +101,21 @@ impl Daemon {
         self.child.kill().await.expect("the daemon can be killed");
     }
 
-    /// SIGTERM, and wait until it has ended.
-    pub async fn terminate(mut self) -> ExitStatus {
-        let signal = tokio::process::Command::new("kill")
-            .args(["-TERM", &self.id().to_string()])
+    /// Sends a signal, such as `STOP`.
+    pub async fn signal(&self, name: &str) {
+        let sent = tokio::process::Command::new("kill")
+            .args([&format!("-{name}"), &self.id().to_string()])
             .status()
             .await;
         assert!(
-            signal.is_ok_and(|status| status.success()),
-            "the daemon can be sent SIGTERM"
+            sent.is_ok_and(|status| status.success()),
+            "the daemon can be sent SIG{name}"
         );
+    }
+
+    /// SIGTERM, and wait until it has ended.
+    pub async fn terminate(mut self) -> ExitStatus {
+        self.signal("TERM").await;
         tokio::time::timeout(std::time::Duration::from_secs(60), self.child.wait())
             .await
             .expect("the daemon ends within a minute of SIGTERM")

@@ -756,6 +756,7 @@ async fn keep(keeping: Arc<Keeping>) {
             clock,
             health: Health::default(),
             reloads: keeping.reloads.clone(),
+            candidacy: None,
             pod: None,
             release_after: Duration::from_secs(60),
             lifetime,

@@ -224,6 +224,7 @@ impl Stage {
                 clock: clock::start(),
                 health: Health::default(),
                 reloads: Reloads::default(),
+                candidacy: None,
                 pod: None,
                 release_after: Duration::from_secs(1),
                 lifetime: living,

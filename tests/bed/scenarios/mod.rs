@@ -13,6 +13,7 @@ mod frozen;
 mod handover;
 mod installed;
 mod killed;
+mod leaders;
 mod leaving;
 mod metrics;
 mod neighbours;
@@ -42,6 +43,7 @@ pub fn register(trials: &mut Trials) {
     handover::register(trials);
     installed::register(trials);
     killed::register(trials);
+    leaders::register(trials);
     leaving::register(trials);
     metrics::register(trials);
     orders::register(trials);
