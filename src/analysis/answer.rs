@@ -35,6 +35,17 @@ impl Labels {
         )
     }
 
+    /// Without labels of this value, which tell nothing where it stands beside them.
+    #[must_use]
+    pub fn without_value(&self, value: &str) -> Self {
+        let pairs = self.0.iter().filter(|(_, known)| *known != value);
+        Self(
+            pairs
+                .map(|(name, value)| (name.clone(), value.clone()))
+                .collect(),
+        )
+    }
+
     /// Whether each label here has the same value in `other`.
     #[must_use]
     pub fn all_in(&self, other: &Self) -> bool {

@@ -39,17 +39,20 @@ pub enum Part {
 impl fmt::Display for Cast {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let number = self.pods.len();
-        let pods = if number == 1 { "pod" } else { "pods" };
+        let (pods, play) = match number {
+            1 => ("pod", "plays"),
+            _ => ("pods", "play"),
+        };
         let service = &self.service;
         match self.part {
             Part::Original => write!(
                 f,
-                "{service}: no rollout is open, {number} {pods} play the canary"
+                "{service}: no rollout is open, {number} {pods} {play} the canary"
             ),
             Part::Canary => write!(f, "{service}: a rollout is open, {number} canary {pods}"),
             Part::Primary => write!(
                 f,
-                "{service}: a rollout is open without canary pods, {number} {pods} of the accepted version play the canary"
+                "{service}: a rollout is open without canary pods, {number} {pods} of the accepted version {play} the canary"
             ),
         }
     }
@@ -234,13 +237,14 @@ impl Row {
             Found::NoData(how) => (Some(how), false),
             Found::Unavailable(reason) => return reason.clone(),
         };
+        let pod = self.pod.as_ref().map_or("", PodName::as_str);
         let values: Vec<&Value> = failing.into_iter().chain(holding).collect();
         let mut shown: Vec<String> = values
             .iter()
             .take(SHOWN_SERIES)
             .map(|value| match values.len() {
                 1 => value.to_string(),
-                _ => format!("{value} {}", value.series),
+                _ => format!("{value} {}", value.series.without_value(pod)),
             })
             .collect();
         match values.len().saturating_sub(SHOWN_SERIES) {

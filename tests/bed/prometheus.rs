@@ -41,13 +41,7 @@ impl Prometheus {
     ) -> Result<Self, String> {
         let [port] = process::free_ports().map_err(|e| e.to_string())?;
         let config = data.path().join("prometheus.json");
-        let scrape = json!({
-            "global": {"scrape_interval": "500ms", "scrape_timeout": "500ms"},
-            "scrape_configs": [{
-                "job_name": "pods", "honor_labels": true, "static_configs": [{"targets": [format!("127.0.0.1:{metrics_port}")]}],
-            }],
-        });
-        std::fs::write(&config, scrape.to_string()).map_err(|e| e.to_string())?;
+        std::fs::write(&config, scraping(metrics_port)).map_err(|e| e.to_string())?;
         let mut command = process::command(&programs.prometheus);
         command
             .arg(format!("--config.file={}", config.display()))
@@ -82,6 +76,17 @@ impl Prometheus {
         let mut answer: serde_json::Value = answer.json().await.map_err(|e| e.to_string())?;
         Ok(answer["data"]["result"].take())
     }
+}
+
+/// A configuration that scrapes this port twice a second (JSON is YAML).
+pub fn scraping(metrics_port: u16) -> String {
+    json!({
+        "global": {"scrape_interval": "500ms", "scrape_timeout": "500ms"},
+        "scrape_configs": [{
+            "job_name": "pods", "honor_labels": true, "static_configs": [{"targets": [format!("127.0.0.1:{metrics_port}")]}],
+        }],
+    })
+    .to_string()
 }
 
 /// How the stub answers.
