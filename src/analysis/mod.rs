@@ -14,7 +14,8 @@
 //! 4. **The findings** become one [`Verdict`]: failed wins over inconclusive, inconclusive over passed. What no data
 //!    means depends on time, so the caller says it. A round without pods is inconclusive.
 //!
-//! Steps 1, 3 and 4 are pure. The core needs [`verdict`] only.
+//! Steps 1, 3 and 4 are pure. The core needs [`verdict`] only. For people who look for a threshold [`values()`] tells what
+//! passing expressions are judged by, too.
 
 mod answer;
 pub mod check;

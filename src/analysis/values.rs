@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use futures::StreamExt as _;
@@ -51,20 +52,16 @@ impl fmt::Display for Value {
 /// The values of one expression about one pod.
 pub type Values = Result<Vec<Value>, Unavailable>;
 
-/// The values of `query` about each of `pods`, or once, where it names no pod; and what Prometheus had to say about them.
+/// The values of `query` about each of these pods, or about none in particular where it names no pod; and what Prometheus
+/// had to say about them. When it falls silent, the rest is not asked.
 ///
 /// They are read after the judgement that they explain, so they may differ from what was judged.
 pub async fn values(
     metrics: &dyn Metrics,
     deadline: Duration,
     query: &Query,
-    pods: &[PodName],
+    subjects: &[Option<&PodName>],
 ) -> (Vec<Values>, BTreeSet<String>) {
-    let subjects: Vec<Option<&PodName>> = if query.mentions_pod() {
-        pods.iter().map(Some).collect()
-    } else {
-        vec![None]
-    };
     let texts: BTreeSet<String> = subjects
         .iter()
         .flat_map(|pod| match query.sides(*pod) {
@@ -75,9 +72,22 @@ pub async fn values(
             None => vec![query.judged(*pod)],
         })
         .collect();
-    let answers = texts.into_iter().map(|text| async move {
-        let answer = metrics.query(&text, deadline).await;
-        (text, answer)
+    let silence = OnceLock::new();
+    let answers = texts.into_iter().map(|text| {
+        let silence = &silence;
+        async move {
+            let answer = match silence.get() {
+                Some(reason) => Err(Unavailable::clone(reason)),
+                None => metrics.query(&text, deadline).await,
+            };
+            if let Err(reason) = &answer
+                && (reason.concerns_all_queries() || matches!(reason, Unavailable::TimedOut(_)))
+            {
+                // Whichever of those in flight fails first tells the reason for all.
+                let _ = silence.set(reason.clone());
+            }
+            (text, answer)
+        }
     });
     let mut known = BTreeMap::new();
     let mut warnings = BTreeSet::new();
@@ -187,9 +197,10 @@ mod tests {
         })
         .await;
         let query = Query::parse(expression).unwrap();
-        let pods = [PodName::new("a").unwrap()];
+        let pod = PodName::new("a").unwrap();
+        let subjects = [query.mentions_pod().then_some(&pod)];
         let deadline = Duration::from_secs(60);
-        let (values, _) = values(&stub.client(), deadline, &query, &pods).await;
+        let (values, _) = values(&stub.client(), deadline, &query, &subjects).await;
         assert!(
             stub.queries().iter().all(|asked| number(asked).is_none()),
             "no number is asked for: {:?}",
@@ -237,5 +248,20 @@ mod tests {
         ] {
             assert_eq!(told(expression).await, expected, "{expression}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_prometheus_that_falls_silent_is_asked_no_more() {
+        let stub = Stub::start(|_| std::future::pending()).await;
+        let query = Query::parse("lag{pod=\"<<pod>>\"} < 50").unwrap();
+        let pods: Vec<PodName> = (0..40)
+            .map(|index| PodName::new(&format!("pod-{index}")).unwrap())
+            .collect();
+        let subjects: Vec<Option<&PodName>> = pods.iter().map(Some).collect();
+        let deadline = Duration::from_millis(50);
+        let (values, _) = values(&stub.client(), deadline, &query, &subjects).await;
+        assert_eq!(values, vec![Err(Unavailable::TimedOut(deadline)); 40]);
+        let asked = stub.asked().len();
+        assert!(asked <= MAX_IN_FLIGHT, "{asked}");
     }
 }

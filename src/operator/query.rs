@@ -158,19 +158,26 @@ pub async fn try_out(
     let mut tried = Vec::with_capacity(queries.len());
     for query in queries {
         let report = checker.check(std::slice::from_ref(query), pods).await;
-        let (values, warnings) = values(metrics.as_ref(), check_interval, query, pods).await;
+        let verdicts = Verdicts::of(query, &report.findings);
         let subjects: Vec<Option<&PodName>> = if query.mentions_pod() {
             pods.iter().map(Some).collect()
         } else {
             vec![None]
         };
-        let verdicts = Verdicts::of(query, &report.findings);
-        let rows = subjects.iter().zip(values);
+        let judged: Vec<Option<&PodName>> = subjects
+            .iter()
+            .copied()
+            .filter(|pod| verdicts.has(*pod))
+            .collect();
+        let (values, warnings) = values(metrics.as_ref(), check_interval, query, &judged).await;
+        let mut values: BTreeMap<Option<&PodName>, Values> =
+            judged.into_iter().zip(values).collect();
         tried.push(Tried {
             expression: query.text(),
             asked: query.judged(subjects.first().copied().flatten()),
-            rows: rows
-                .map(|(pod, values)| verdicts.row(query, *pod, values))
+            rows: subjects
+                .iter()
+                .map(|pod| verdicts.row(query, *pod, values.remove(pod)))
                 .collect(),
             warnings,
         });
@@ -206,7 +213,11 @@ impl<'a> Verdicts<'a> {
         verdicts
     }
 
-    fn row(&self, query: &Query, pod: Option<&PodName>, values: Values) -> Row {
+    fn has(&self, pod: Option<&PodName>) -> bool {
+        self.by_pod.contains_key(&pod.map(PodName::as_str))
+    }
+
+    fn row(&self, query: &Query, pod: Option<&PodName>, values: Option<Values>) -> Row {
         let about_it = format!("{} ", query.shown(pod));
         let how = |text: &str| text.strip_prefix(&about_it).unwrap_or(text).to_owned();
         let found = match self.by_pod.get(&pod.map(PodName::as_str)) {
@@ -220,7 +231,7 @@ impl<'a> Verdicts<'a> {
         Row {
             pod: pod.cloned(),
             found,
-            values: values.unwrap_or_default(),
+            values: values.and_then(Result::ok).unwrap_or_default(),
         }
     }
 }
