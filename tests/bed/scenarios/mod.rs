@@ -21,6 +21,7 @@ mod promises;
 mod promoted;
 mod quiet;
 mod registered;
+mod reload;
 mod shapes;
 mod small;
 mod two;
@@ -49,6 +50,7 @@ pub fn register(trials: &mut Trials) {
     promoted::register(trials);
     quiet::register(trials);
     registered::register(trials);
+    reload::register(trials);
     shapes::register(trials);
     small::register(trials);
     two::register(trials);
