@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use promql_parser::parser::value::ValueType;
 use promql_parser::parser::{BinModifier, BinaryExpr, Expr};
 
+use super::batch::Request;
 use super::pod::PodName;
 use super::source::{Comparison, Kind, Lexeme, POD, SourceError, Template, scan, tidy};
 use super::verdict::Rule;
@@ -85,7 +86,7 @@ pub struct Query {
     /// As the user wrote it, tidied.
     shown: Template,
     /// As it is sent.
-    judged: Template,
+    judged: Request,
     form: Form,
     /// What a comparison compares, for people to see; numbers are as they are written.
     sides: Option<[Template; 2]>,
@@ -103,7 +104,7 @@ pub(super) enum Form {
     /// `and`, `or`, `unless`.
     SetOperation {
         /// Returns a sample when there is anything to judge at all.
-        presence: Template,
+        presence: Request,
     },
 }
 
@@ -113,7 +114,7 @@ pub(super) enum Operand {
     /// Known without asking.
     Number,
     /// Prometheus knows.
-    Query(Template),
+    Query(Request),
 }
 
 impl Query {
@@ -189,7 +190,18 @@ impl Query {
     /// What to ask Prometheus about `pod`: a comparison answers 1 or 0 for each series.
     #[must_use]
     pub fn judged(&self, pod: Option<&PodName>) -> String {
-        self.judged.resolve(pod)
+        self.judged.each.resolve(pod)
+    }
+
+    /// Whether one query is enough for all pods: because the answer can be told apart by pod, or none is named.
+    #[must_use]
+    pub fn is_asked_once(&self) -> bool {
+        self.judged.batch.is_some() || !self.mentions_pod()
+    }
+
+    /// What is asked in a round.
+    pub(super) fn request(&self) -> &Request {
+        &self.judged
     }
 
     /// What is compared about `pod`, and how; nothing for a set operation.
@@ -212,20 +224,20 @@ impl Query {
             expression: self.text(),
             reason: error.to_string(),
         })?;
-        let mut templates = vec![&self.judged];
+        let mut requests = vec![&self.judged];
         match &self.form {
             Form::Comparison { left, right, .. } => {
                 for side in [left, right] {
                     match side {
-                        Operand::Query(template) => templates.push(template),
+                        Operand::Query(request) => requests.push(request),
                         Operand::Number => {}
                     }
                 }
             }
-            Form::SetOperation { presence } => templates.push(presence),
+            Form::SetOperation { presence } => requests.push(presence),
         }
-        for template in templates {
-            parse(&template.resolve(Some(&sample)))?;
+        for request in requests {
+            parse(&request.each.resolve(Some(&sample)))?;
         }
         Ok(())
     }
@@ -304,7 +316,7 @@ impl<'a> Parsed<'a> {
         }
         Ok(Query {
             shown: Template::new(self.text)?,
-            judged: Template::new(&self.with_bool(binary)?)?,
+            judged: Request::new(&self.with_bool(binary)?)?,
             form: Form::Comparison {
                 operator,
                 left: operand(&binary.lhs, left)?,
@@ -330,9 +342,9 @@ impl<'a> Parsed<'a> {
             .join(" or ");
         Ok(Query {
             shown: Template::new(self.text)?,
-            judged: Template::new(self.text)?,
+            judged: Request::new(self.text)?,
             form: Form::SetOperation {
-                presence: Template::new(&presence)?,
+                presence: Request::new(&presence)?,
             },
             sides: None,
         })
@@ -499,7 +511,7 @@ fn operand(tree: &Expr, text: &str) -> Result<Operand, ExpressionError> {
     Ok(if matches!(inner, Expr::NumberLiteral(_)) {
         Operand::Number
     } else {
-        Operand::Query(Template::new(text)?)
+        Operand::Query(Request::new(text)?)
     })
 }
 
@@ -517,7 +529,7 @@ fn returning_bool(mut tree: Expr) -> Expr {
 }
 
 /// Parses, with the parser's panics (it makes durations of any number, however large) turned into errors.
-fn parse(text: &str) -> Result<Expr, ExpressionError> {
+pub(super) fn parse(text: &str) -> Result<Expr, ExpressionError> {
     let invalid = |reason: String| ExpressionError::Invalid {
         expression: text.to_owned(),
         reason,

@@ -17,6 +17,7 @@
 //! Steps 1, 3 and 4 are pure. The core needs [`verdict`] only.
 
 mod answer;
+mod batch;
 pub mod check;
 mod clock;
 mod expression;

@@ -388,10 +388,25 @@ impl Template {
             .any(|piece| matches!(piece, Piece::Pod | Piece::PodInRegex))
     }
 
+    /// In how many places a pod's name is asked for.
+    pub(super) fn holes(&self) -> usize {
+        let is_hole = |piece: &&Piece| matches!(piece, Piece::Pod | Piece::PodInRegex);
+        self.0.iter().filter(is_hole).count()
+    }
+
+    /// The query for all of `pods`, whose names are alternatives in regular expressions.
+    pub(super) fn resolve_all(&self, pods: &[&PodName]) -> String {
+        let names: Vec<&str> = pods.iter().map(|pod| pod.as_str()).collect();
+        self.fill(&names.join("|"))
+    }
+
     /// The query for `pod`. In a regular expression the dots of its name mean dots: they are written `[.]`, which
     /// needs no escape in any kind of quotes.
     pub(super) fn resolve(&self, pod: Option<&PodName>) -> String {
-        let name = pod.map_or(POD, PodName::as_str);
+        self.fill(pod.map_or(POD, PodName::as_str))
+    }
+
+    fn fill(&self, name: &str) -> String {
         self.0
             .iter()
             .map(|piece| match piece {

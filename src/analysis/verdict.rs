@@ -57,7 +57,7 @@ pub enum Judgement {
 /// The series for which a comparison is false.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failing {
-    /// Their labels, without names.
+    /// Their labels, without names, in order.
     pub series: Vec<Labels>,
     /// Of how many series that were compared.
     pub compared: usize,
@@ -126,6 +126,8 @@ pub fn judge(rule: Rule, answer: &Answer) -> Judgement {
                     Measure::Number(_) => failing.push(labels),
                 }
             }
+            // Prometheus answers in any order; people are to read the same from round to round.
+            failing.sort();
             if !failing.is_empty() {
                 Judgement::Fails(Failing {
                     series: failing,

@@ -13,7 +13,7 @@ fn parsed(text: &str) -> Query {
 fn resolve(side: &Operand) -> String {
     match side {
         Operand::Number => "(number)".to_owned(),
-        Operand::Query(template) => template.resolve(Some(&pod())),
+        Operand::Query(template) => template.each.resolve(Some(&pod())),
     }
 }
 
@@ -171,7 +171,7 @@ fn a_set_operation_is_sent_as_it_is_and_knows_how_to_ask_for_its_data() {
         let Form::SetOperation { presence } = query.form() else {
             panic!("{text} is a set operation");
         };
-        assert_eq!(presence.resolve(Some(&pod())), expected, "{text}");
+        assert_eq!(presence.each.resolve(Some(&pod())), expected, "{text}");
     }
 }
 
@@ -370,13 +370,13 @@ proptest! {
                 let (_, Expr::Binary(binary)) = unwrap(&judged) else { unreachable!() };
                 for (side, tree) in [(left, &binary.lhs), (right, &binary.rhs)] {
                     if let Operand::Query(template) = side {
-                        prop_assert_eq!(&parse(&template.resolve(Some(&pod))).unwrap(), tree.as_ref());
+                        prop_assert_eq!(&parse(&template.each.resolve(Some(&pod))).unwrap(), tree.as_ref());
                     }
                 }
             }
             Form::SetOperation { presence } => {
                 prop_assert_eq!(judged, shown);
-                prop_assert!(parse(&presence.resolve(Some(&pod))).is_ok());
+                prop_assert!(parse(&presence.each.resolve(Some(&pod))).is_ok());
             }
         }
     }
