@@ -4,7 +4,7 @@
 //! label's value. That is right only if the label survives, so it is proven from the expression's tree, from the
 //! leaves to the root, that each part is one of two things (anything else is asked pod by pod):
 //!
-//! * **Apart**: it names no pod, so it is the same whichever pods are asked about.
+//! * **Apart**: it names no pod, so it is the same whichever pods are asked about (all pods of a role are no choice).
 //! * **Keyed** by the label: asked about many pods it returns, for each of them, just the series that it returns when
 //!   asked about that pod alone, each with the pod's name in the label; and no other series.
 //!
@@ -43,7 +43,7 @@ use promql_parser::parser::{
 
 use super::answer::{Answer, Sample};
 use super::expression::parse;
-use super::pod::PodName;
+use super::pod::{PodName, Pods};
 use super::source::{Kind, Matching, POD, SourceError, Template, scan};
 
 /// How many pods one query is about at most: a name has up to 253 characters, and its query is parsed as a whole.
@@ -174,9 +174,9 @@ impl Batch {
         }
     }
 
-    /// The query for all of `pods`.
-    pub(super) fn resolve(&self, pods: &[&PodName]) -> String {
-        self.template.resolve_all(pods)
+    /// The query for `some` of `pods` at once.
+    pub(super) fn resolve(&self, some: &[&PodName], pods: &Pods) -> String {
+        self.template.resolve_for_all(some, pods)
     }
 
     /// What `answer` says about each of `pods`, in their order; nothing if it says something about somebody else.

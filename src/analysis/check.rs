@@ -10,7 +10,7 @@ use super::answer::Answer;
 use super::batch::{MAX_PODS, Request};
 use super::expression::{Form, Operand, Query};
 use super::metrics::Metrics;
-use super::pod::PodName;
+use super::pod::{PodName, Pods, Role};
 use super::prometheus::Unavailable;
 use super::verdict::{
     CheckReport, Explained, Finding, Judgement, Side, differ_by_numbers, explain, judge,
@@ -35,14 +35,14 @@ impl Checker {
         }
     }
 
-    /// One round: every expression about every pod of `pods`, which must be the canary's live pods at this moment
-    /// (case K59). Taking `&mut self` keeps the rounds of a rollout from overlapping.
+    /// One round: every expression about every canary pod of `pods`, which must be the live ones at this moment (case
+    /// K59). Taking `&mut self` keeps the rounds of a rollout from overlapping.
     ///
     /// After a sign that Prometheus as a whole does not answer, nothing more is asked in this round; after a time-out
     /// nothing more about that expression. So a round takes at most about as many deadlines as there are expressions,
     /// not as there are pods. Dropping the future ends the round; nothing is left behind.
-    pub async fn check(&mut self, queries: &[Query], pods: &[PodName]) -> CheckReport {
-        if pods.is_empty() {
+    pub async fn check(&mut self, queries: &[Query], pods: &Pods) -> CheckReport {
+        if pods.canary.is_empty() {
             let text = "there is no canary pod to check".to_owned();
             return CheckReport {
                 findings: vec![Finding::Unavailable { text }],
@@ -60,6 +60,7 @@ impl Checker {
         let round = Round {
             metrics: self.metrics.as_ref(),
             deadline: self.deadline,
+            pods,
             places: Semaphore::new(MAX_IN_FLIGHT),
             nobody_answers: OnceLock::new(),
         };
@@ -69,7 +70,7 @@ impl Checker {
                 query,
                 unanswered: OnceLock::new(),
             };
-            async move { question.ask(pods).await }
+            async move { question.ask().await }
         });
         let mut findings: Vec<Finding> = Vec::new();
         for finding in join_all(questions).await.into_iter().flatten() {
@@ -87,6 +88,7 @@ impl Checker {
 struct Round<'a> {
     metrics: &'a dyn Metrics,
     deadline: Duration,
+    pods: &'a Pods,
     /// One for each query in flight.
     places: Semaphore,
     /// Set when Prometheus does not answer at all in this round.
@@ -105,10 +107,10 @@ struct Question<'a> {
 }
 
 impl Question<'_> {
-    /// What is found about each of `pods`, in their order; or once, where the expression names no pod.
-    async fn ask(&self, pods: &[PodName]) -> Vec<Finding> {
+    /// What is found about each canary pod, in their order; or once, where the expression names no pod.
+    async fn ask(&self) -> Vec<Finding> {
         let subjects: Vec<Subject<'_>> = if self.query.mentions_pod() {
-            pods.iter().map(Some).collect()
+            self.round.pods.canary.iter().map(Some).collect()
         } else {
             vec![None]
         };
@@ -133,6 +135,7 @@ impl Question<'_> {
         for (subject, judgement) in subjects.iter().zip(judgements) {
             let about = About {
                 query: self.query,
+                pods: self.round.pods,
                 pod: *subject,
             };
             let finding = match judgement {
@@ -209,7 +212,9 @@ impl Question<'_> {
         subjects: &[Subject<'_>],
     ) -> Vec<Result<Answer, Unavailable>> {
         if subjects.len() > 1 && !request.each.mentions_pod() {
-            let answer = self.evaluate(&request.each.resolve(None)).await;
+            let answer = self
+                .evaluate(&request.each.resolve(None, self.round.pods))
+                .await;
             return vec![answer; subjects.len()];
         }
         let mut answers = Vec::with_capacity(subjects.len());
@@ -231,7 +236,7 @@ impl Question<'_> {
     ) -> Option<Vec<Result<Answer, Unavailable>>> {
         let batch = request.batch.as_ref().filter(|_| subjects.len() > 1)?;
         let pods: Vec<&PodName> = subjects.iter().copied().flatten().collect();
-        match self.evaluate(&batch.resolve(&pods)).await {
+        match self.evaluate(&batch.resolve(&pods, self.round.pods)).await {
             Ok(answer) => Some(batch.split(answer, &pods)?.into_iter().map(Ok).collect()),
             Err(reason) if may_be_about_a_single_pod(&reason) => None,
             Err(reason) => Some(vec![Err(reason); subjects.len()]),
@@ -243,9 +248,10 @@ impl Question<'_> {
         request: &Request,
         subjects: &[Subject<'_>],
     ) -> Vec<Result<Answer, Unavailable>> {
-        let each = subjects
-            .iter()
-            .map(|subject| async { self.evaluate(&request.each.resolve(*subject)).await });
+        let each = subjects.iter().map(|subject| async {
+            let text = request.each.resolve(*subject, self.round.pods);
+            self.evaluate(&text).await
+        });
         join_all(each).await
     }
 
@@ -287,6 +293,7 @@ fn may_be_about_a_single_pod(reason: &Unavailable) -> bool {
 /// What a finding is about.
 struct About<'a> {
     query: &'a Query,
+    pods: &'a Pods,
     pod: Subject<'a>,
 }
 
@@ -330,7 +337,18 @@ impl About<'_> {
         Finding::NoData {
             pod: self.pod_name(),
             expression: self.query.text(),
-            text: self.sentence(why),
+            text: format!("{}{}", self.sentence(why), self.missing()),
+            then: self.query.on_no_data(),
+        }
+    }
+
+    /// What may be why there is no data: a role that the expression names and that has no pod.
+    fn missing(&self) -> &'static str {
+        let is_missing = |role| self.query.mentions(role) && self.pods.of(role).is_empty();
+        if is_missing(Role::Primary) {
+            " (the primary has no pod)"
+        } else {
+            ""
         }
     }
 

@@ -7,9 +7,10 @@ use promql_parser::parser::value::ValueType;
 use promql_parser::parser::{BinModifier, BinaryExpr, Expr};
 
 use super::batch::Request;
-use super::pod::PodName;
+use super::pod::{PodName, Pods, Role};
 use super::source::{Comparison, Kind, Lexeme, POD, SourceError, Template, scan, tidy};
 use super::verdict::Rule;
+use crate::config::OnNoData;
 
 /// The longest expression that is accepted, in bytes. Regular expressions over many names can be long.
 const MAX_LENGTH: usize = 8 * 1024;
@@ -90,6 +91,7 @@ pub struct Query {
     form: Form,
     /// What a comparison compares, for people to see; numbers are as they are written.
     sides: Option<[Template; 2]>,
+    on_no_data: OnNoData,
 }
 
 /// What the outermost operation is.
@@ -158,7 +160,7 @@ impl Query {
     /// The expression as the user wrote it, on one line, placeholders and all.
     #[must_use]
     pub fn text(&self) -> String {
-        self.shown.resolve(None)
+        self.shown.show(None)
     }
 
     /// Whether the expression names the pod. One that does not judges something other than the canary, and is
@@ -181,16 +183,40 @@ impl Query {
         }
     }
 
-    /// The user's expression for `pod`, for people to read.
+    /// Whether the expression names the pods of a role.
     #[must_use]
-    pub fn shown(&self, pod: Option<&PodName>) -> String {
-        self.shown.resolve(pod)
+    pub fn mentions(&self, role: Role) -> bool {
+        self.shown.mentions(role)
     }
 
-    /// What to ask Prometheus about `pod`: a comparison answers 1 or 0 for each series.
+    /// The user's expression for `pod`, for people to read: the pods of a role, which may be hundreds, stay a placeholder.
     #[must_use]
-    pub fn judged(&self, pod: Option<&PodName>) -> String {
-        self.judged.each.resolve(pod)
+    pub fn shown(&self, pod: Option<&PodName>) -> String {
+        self.shown.show(pod)
+    }
+
+    /// What to ask Prometheus about `pod`, one of `pods`: a comparison answers 1 or 0 for each series.
+    #[must_use]
+    pub fn judged(&self, pod: Option<&PodName>, pods: &Pods) -> String {
+        self.judged.each.resolve(pod, pods)
+    }
+
+    /// What to ask Prometheus, with the placeholders.
+    #[must_use]
+    pub fn template(&self) -> String {
+        self.judged.each.show(None)
+    }
+
+    /// What it means that there is still no data after `no_data_grace`.
+    #[must_use]
+    pub fn on_no_data(&self) -> OnNoData {
+        self.on_no_data
+    }
+
+    /// The same expression with `on_no_data` as the file has it.
+    #[must_use]
+    pub fn with_on_no_data(self, on_no_data: OnNoData) -> Self {
+        Self { on_no_data, ..self }
     }
 
     /// Whether one query is enough for all pods: because the answer can be told apart by pod, or none is named.
@@ -205,10 +231,14 @@ impl Query {
     }
 
     /// What is compared about `pod`, and how; nothing for a set operation.
-    pub(super) fn sides(&self, pod: Option<&PodName>) -> Option<([String; 2], Comparison)> {
+    pub(super) fn sides(
+        &self,
+        pod: Option<&PodName>,
+        pods: &Pods,
+    ) -> Option<([String; 2], Comparison)> {
         match (&self.form, &self.sides) {
             (Form::Comparison { operator, .. }, Some(sides)) => {
-                Some((sides.each_ref().map(|side| side.resolve(pod)), *operator))
+                Some((sides.each_ref().map(|side| side.resolve(pod, pods)), *operator))
             }
             (Form::Comparison { .. }, None) | (Form::SetOperation { .. }, _) => None,
         }
@@ -224,6 +254,10 @@ impl Query {
             expression: self.text(),
             reason: error.to_string(),
         })?;
+        let pods = Pods {
+            canary: vec![sample.clone(), sample.clone()],
+            primary: Vec::new(),
+        };
         let mut requests = vec![&self.judged];
         match &self.form {
             Form::Comparison { left, right, .. } => {
@@ -237,7 +271,7 @@ impl Query {
             Form::SetOperation { presence } => requests.push(presence),
         }
         for request in requests {
-            parse(&request.each.resolve(Some(&sample)))?;
+            parse(&request.each.resolve(Some(&sample), &pods))?;
         }
         Ok(())
     }
@@ -323,6 +357,7 @@ impl<'a> Parsed<'a> {
                 right: operand(&binary.rhs, right)?,
             },
             sides: Some([Template::new(left)?, Template::new(right)?]),
+            on_no_data: OnNoData::default(),
         })
     }
 
@@ -347,6 +382,7 @@ impl<'a> Parsed<'a> {
                 presence: Request::new(&presence)?,
             },
             sides: None,
+            on_no_data: OnNoData::default(),
         })
     }
 

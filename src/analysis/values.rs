@@ -10,7 +10,7 @@ use super::answer::{Answer, Labels, Measure};
 use super::check::MAX_IN_FLIGHT;
 use super::expression::Query;
 use super::metrics::Metrics;
-use super::pod::PodName;
+use super::pod::{PodName, Pods};
 use super::prometheus::Unavailable;
 use super::source::Comparison;
 use super::verdict::Side;
@@ -51,28 +51,28 @@ impl fmt::Display for Value {
 /// The values of one expression about one pod.
 pub type Values = Result<Vec<Value>, Unavailable>;
 
-/// The values of `query` about each of `pods`, or once, where it names no pod; and what Prometheus had to say about them.
+/// The values of `query` about each canary pod of `pods`, or once, where it names no pod; and what Prometheus had to say about them.
 ///
 /// They are read after the judgement that they explain, so they may differ from what was judged.
 pub async fn values(
     metrics: &dyn Metrics,
     deadline: Duration,
     query: &Query,
-    pods: &[PodName],
+    pods: &Pods,
 ) -> (Vec<Values>, BTreeSet<String>) {
     let subjects: Vec<Option<&PodName>> = if query.mentions_pod() {
-        pods.iter().map(Some).collect()
+        pods.canary.iter().map(Some).collect()
     } else {
         vec![None]
     };
     let texts: BTreeSet<String> = subjects
         .iter()
-        .flat_map(|pod| match query.sides(*pod) {
+        .flat_map(|pod| match query.sides(*pod, pods) {
             Some((sides, _)) => sides
                 .into_iter()
                 .filter(|side| number(side).is_none())
                 .collect(),
-            None => vec![query.judged(*pod)],
+            None => vec![query.judged(*pod, pods)],
         })
         .collect();
     let answers = texts.into_iter().map(|text| async move {
@@ -94,11 +94,11 @@ pub async fn values(
         (None, Some(answer)) => answer.clone().map(Side::Measured),
         (None, None) => Ok(Side::Number),
     };
-    let values = |pod: &Option<&PodName>| match query.sides(*pod) {
+    let values = |pod: &Option<&PodName>| match query.sides(*pod, pods) {
         Some(([left, right], comparison)) => {
             Ok(compared(&side(&left)?, comparison, &side(&right)?))
         }
-        None => Ok(alone(&side(&query.judged(*pod))?)),
+        None => Ok(alone(&side(&query.judged(*pod, pods))?)),
     };
     (subjects.iter().map(values).collect(), warnings)
 }
@@ -187,7 +187,10 @@ mod tests {
         })
         .await;
         let query = Query::parse(expression).unwrap();
-        let pods = [PodName::new("a").unwrap()];
+        let pods = Pods {
+            canary: vec![PodName::new("a").unwrap()],
+            primary: Vec::new(),
+        };
         let deadline = Duration::from_secs(60);
         let (values, _) = values(&stub.client(), deadline, &query, &pods).await;
         assert!(

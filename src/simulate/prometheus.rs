@@ -11,7 +11,7 @@ use promql_parser::parser::Expr;
 use super::cluster::{Cluster, Kind, Lifeline};
 use super::scenario::{Trouble, Which};
 use crate::analysis::{
-    Answer, Labels, Measure, Metrics, PodName, Query, Response, Rule, Sample, Unavailable,
+    Answer, Labels, Measure, Metrics, NO_POD, Query, Response, Role, Rule, Sample, Unavailable,
 };
 
 /// How long an answer takes.
@@ -19,6 +19,9 @@ const LATENCY: Duration = Duration::from_millis(20);
 
 /// The placeholder for a pod's name in what [`Query`] shows.
 const POD: &str = "<<pod>>";
+
+/// All placeholders.
+const PLACEHOLDERS: [&str; 3] = [POD, Role::Canary.placeholder(), Role::Primary.placeholder()];
 
 /// What stands for names in the shape of a text.
 const HOLE: char = '\u{0}';
@@ -99,7 +102,7 @@ enum Part {
 impl Prometheus {
     pub fn new(cluster: Cluster, namespace: &str, worker: &str, queries: Vec<Query>) -> Self {
         let known = |query: Query| Known {
-            shape: Shape::of(&query.judged(None), |name| name == POD),
+            shape: Shape::of_template(&query.template()),
             values: Values::of(&query),
             query,
         };
@@ -237,7 +240,7 @@ impl Prometheus {
     }
 
     fn understand(&self, text: &str) -> Option<Question<'_>> {
-        let asked = Shape::of(text, |name| self.exists(name));
+        let asked = Shape::of(text, |name| name == NO_POD || self.exists(name));
         let numbered = || self.expressions.iter().zip(1..);
         // Whose names stand in the holes of what is asked, the first of which is this one of the whole expression.
         let about = |known: &Known, first: usize| {
@@ -293,6 +296,11 @@ impl Prometheus {
 }
 
 impl Shape {
+    /// The shape of what is asked, with placeholders in place of names.
+    fn of_template(text: &str) -> Self {
+        Self::of(text, |name| PLACEHOLDERS.contains(&name))
+    }
+
     /// The shape of `text`, in which alternatives are names as soon as one of them is.
     fn of(text: &str, is_name: impl Fn(&str) -> bool) -> Self {
         // Names stand alone where one is asked about, and in a regular expression where many are.
@@ -319,6 +327,8 @@ impl Shape {
                 rest = rest.get(length..).unwrap_or_default();
             }
         }
+        // A group around names is how they stand beside something else.
+        shape.text = shape.text.replace("(?:\u{0})", "\u{0}");
         shape
     }
 
@@ -372,8 +382,7 @@ impl Metrics for Client {
 impl Values {
     /// Values that make a comparison true, and such that make it false.
     fn of(query: &Query) -> Self {
-        let pod = PodName::new("pod").ok();
-        let tree = promql_parser::parser::parse(&query.judged(pod.as_ref()));
+        let tree = promql_parser::parser::parse(&query.template());
         let sides = tree.ok().and_then(|tree| {
             let Expr::Binary(binary) = without_parentheses(&tree) else {
                 return None;
@@ -470,7 +479,7 @@ mod tests {
     #[test]
     fn a_query_is_found_again_whichever_pods_it_is_about() {
         let pods = ["a-1", "b.c-2"];
-        let shape = |text: &str| Shape::of(text, |name| pods.contains(&name));
+        let shape = |text: &str| Shape::of(text, |name| name == NO_POD || pods.contains(&name));
         let cases = [
             (
                 r#"x{p="<<pod>>"} > 5"#,
@@ -487,9 +496,19 @@ mod tests {
                 r#"x{p=~"a-1.*"} < y{q=~"z|a-1"}"#,
                 vec![vec!["a-1"], vec!["z", "a-1"]],
             ),
+            (
+                r#"x{p="<<pod>>"} > scalar(avg(x{p=~"<<primary>>"}))"#,
+                r#"x{p=~"a-1|b[.]c-2"} > scalar(avg(x{p=~"-no-pod-"}))"#,
+                vec![vec!["a-1", "b.c-2"], vec![NO_POD]],
+            ),
+            (
+                r#"x{p!~"z.*<<canary>>"} > 0"#,
+                r#"x{p!~"z.*(?:a-1|b[.]c-2)"} > 0"#,
+                vec![vec!["a-1", "b.c-2"]],
+            ),
         ];
         for (template, asked, names) in cases {
-            let known = Shape::of(template, |name| name == POD);
+            let known = Shape::of_template(template);
             assert_eq!(shape(asked).text, known.text, "{asked}");
             assert_eq!(shape(asked).names, names, "{asked}");
         }
@@ -500,7 +519,7 @@ mod tests {
             ("up", "pod"),
         ];
         for (text, label) in labels {
-            assert_eq!(Shape::of(text, |name| name == POD).label(), label, "{text}");
+            assert_eq!(Shape::of_template(text).label(), label, "{text}");
         }
     }
 

@@ -65,6 +65,8 @@ fn what_keeps_the_label_is_asked_once() {
         r#"a{pod="<<pod>>"} unless ignoring (pod) b"#,
         r#"b and on (pod) a{pod="<<pod>>"}"#,
         r#"a{pod="<<pod>>"} and absent(b)"#,
+        r#"a{pod="<<pod>>"} > bool on () group_left () 0.9 * avg(a{pod=~"<<primary>>"})"#,
+        r#"a{pod="<<pod>>"} > bool scalar(avg(a{pod=~"<<canary>>|z"}))"#,
     ];
     for text in cases {
         assert!(batch(text).is_some(), "{text}");
@@ -77,6 +79,7 @@ fn what_loses_the_label_or_may_lose_it_is_asked_pod_by_pod() {
         // nothing to tell apart
         "a",
         "avg(a) > bool 5",
+        r#"a{pod=~"<<canary>>"}"#,
         // not the whole of an equality matcher
         r#"a{pod!="<<pod>>"}"#,
         r#"a{pod!~"<<pod>>"}"#,
@@ -158,7 +161,7 @@ fn the_names_become_alternatives_of_a_regular_expression_in_any_quotes() {
         ),
     ];
     for (text, expected) in cases {
-        let resolved = batch(text).map(|batch| batch.resolve(&names));
+        let resolved = batch(text).map(|batch| batch.resolve(&names, &Pods::default()));
         assert_eq!(resolved.as_deref(), Some(expected), "{text}");
     }
 }
@@ -206,8 +209,8 @@ proptest! {
         let text = format!(r#"{function}({argument}a{{pod{blanks}={blanks}"<<pod>>"}}[1m]) > bool 5"#);
         let batch = batch(&text).unwrap();
         let pod = PodName::new("a-1").unwrap();
-        let asked = batch.resolve(&[&pod]);
+        let asked = batch.resolve(&[&pod], &Pods::default());
         prop_assert_eq!(parse(&asked).map(drop), Ok(()));
-        prop_assert_eq!(asked.replace('~', ""), Template::new(&text).unwrap().resolve(Some(&pod)));
+        prop_assert_eq!(asked.replace('~', ""), Template::new(&text).unwrap().show(Some(&pod)));
     }
 }

@@ -4,8 +4,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use axum::response::Response;
 
 use super::super::stub::{Stub, body, client, vector};
-use super::super::verdict::{NoDataMeans, Verdict};
+use super::super::verdict::{Grace, Verdict};
 use super::*;
+use crate::config::OnNoData;
 
 /// Never reached by an answer that comes at all, however slow the machine.
 const GENEROUS: Duration = Duration::from_secs(25);
@@ -19,11 +20,18 @@ fn queries(texts: &[&str]) -> Vec<Query> {
         .collect()
 }
 
-fn pods(names: &[&str]) -> Vec<PodName> {
+fn names(names: &[&str]) -> Vec<PodName> {
     names
         .iter()
         .map(|name| PodName::new(name).unwrap())
         .collect()
+}
+
+fn pods(canary: &[&str]) -> Pods {
+    Pods {
+        canary: names(canary),
+        primary: Vec::new(),
+    }
 }
 
 /// One round about one pod and one expression, against a Prometheus that answers queries by their text.
@@ -70,9 +78,12 @@ fn of_each(query: &str, value: impl Fn(&str) -> Option<&'static str>) -> Respons
     vector(&samples)
 }
 
-fn many(count: usize) -> Vec<PodName> {
+fn many(count: usize) -> Pods {
     let name = |index| PodName::new(&format!("orders-worker-{index}")).unwrap();
-    (0..count).map(name).collect()
+    Pods {
+        canary: (0..count).map(name).collect(),
+        primary: Vec::new(),
+    }
 }
 
 #[tokio::test]
@@ -250,7 +261,7 @@ async fn every_pod_is_judged_by_a_single_query_and_an_expression_without_pod_onc
         .await;
     let asked_about: Vec<Option<&str>> = report.findings.iter().map(Finding::pod).collect();
     assert_eq!(asked_about, [Some("a"), Some("b"), Some("c"), None]);
-    assert_eq!(report.verdict(|_| NoDataMeans::Wait), Verdict::Passed);
+    assert_eq!(report.verdict(|_, _| Grace::Over), Verdict::Passed);
     assert_eq!(
         stub.queries(),
         [r#"my_errors{pod=~"a|b|c"} == bool 0"#, "up == bool 1"]
@@ -275,7 +286,7 @@ async fn four_expressions_are_four_queries_for_any_number_of_pods() {
         let stub = Stub::start(|query| async move { of_each(&query, |_| Some("1")) }).await;
         let mut checker = Checker::new(std::sync::Arc::new(stub.client()), GENEROUS);
         let report = checker.check(&queries(&texts), &many(count)).await;
-        assert_eq!(report.verdict(|_| NoDataMeans::Wait), Verdict::Passed);
+        assert_eq!(report.verdict(|_, _| Grace::Over), Verdict::Passed);
         assert_eq!(report.findings.len(), 4 * count);
         let asked = stub.queries().len();
         println!("{count} canary pods, 4 expressions: {asked} queries a check");
@@ -289,8 +300,8 @@ async fn more_pods_than_a_query_can_name_are_asked_about_in_parts() {
     let mut checker = Checker::new(std::sync::Arc::new(stub.client()), GENEROUS);
     let all = many(MAX_PODS * 2 + 1);
     let report = checker.check(&queries(&[ERRORS]), &all).await;
-    assert_eq!(report.findings.len(), all.len());
-    assert_eq!(report.verdict(|_| NoDataMeans::Wait), Verdict::Passed);
+    assert_eq!(report.findings.len(), all.canary.len());
+    assert_eq!(report.verdict(|_, _| Grace::Over), Verdict::Passed);
     let asked: Vec<usize> = stub
         .queries()
         .iter()
@@ -434,6 +445,89 @@ async fn a_batch_that_cannot_be_told_apart_is_asked_pod_by_pod() {
 }
 
 #[tokio::test]
+async fn the_pods_of_a_role_are_asked_about_together_and_the_text_keeps_the_placeholder() {
+    let texts = [
+        r#"sum(a{pod=~"<<canary>>"}) / count(a{pod=~"<<canary>>"}) >= 0.9 * scalar(avg(a{pod=~"<<primary>>"}))"#,
+        r#"a{pod="<<pod>>"} >= on () group_left () 0.9 * avg(a{pod=~"<<primary>>"})"#,
+    ];
+    let stub = Stub::start(|query| async move {
+        if query.contains("bool") {
+            if query.starts_with("sum") {
+                vector(&[(&[], "0")])
+            } else {
+                of_each(&query, |_| Some("0"))
+            }
+        } else if query.starts_with("a{") {
+            of_each(&query, |_| Some("3"))
+        } else {
+            vector(&[(&[], "9")])
+        }
+    })
+    .await;
+    let mut checker = Checker::new(std::sync::Arc::new(stub.client()), GENEROUS);
+    let pods = Pods {
+        canary: names(&["c-1", "c-2"]),
+        primary: names(&["p-1", "p-2", "p-3"]),
+    };
+    let report = checker.check(&queries(&texts), &pods).await;
+    assert_eq!(
+        report.findings.iter().map(told).collect::<Vec<_>>(),
+        [
+            r#"failed: sum(a{pod=~"<<canary>>"}) / count(a{pod=~"<<canary>>"}) >= 0.9 * scalar(avg(a{pod=~"<<primary>>"})) is false: left side 9, right side 9"#,
+            r#"failed: a{pod="c-1"} >= on () group_left () 0.9 * avg(a{pod=~"<<primary>>"}) is false: left side 3, right side 9"#,
+            r#"failed: a{pod="c-2"} >= on () group_left () 0.9 * avg(a{pod=~"<<primary>>"}) is false: left side 3, right side 9"#,
+        ]
+    );
+    let mut asked = stub.queries();
+    asked.sort();
+    assert_eq!(
+        asked,
+        [
+            r#"0.9 * avg(a{pod=~"p-1|p-2|p-3"})"#,
+            r#"0.9 * scalar(avg(a{pod=~"p-1|p-2|p-3"}))"#,
+            r#"a{pod=~"c-1|c-2"}"#,
+            r#"a{pod=~"c-1|c-2"} >= bool on () group_left () 0.9 * avg(a{pod=~"p-1|p-2|p-3"})"#,
+            r#"sum(a{pod=~"c-1|c-2"}) / count(a{pod=~"c-1|c-2"})"#,
+            r#"sum(a{pod=~"c-1|c-2"}) / count(a{pod=~"c-1|c-2"}) >= bool 0.9 * scalar(avg(a{pod=~"p-1|p-2|p-3"}))"#,
+        ]
+    );
+}
+
+/// There is nothing to compare with: no verdict is made of that but what `on_no_data` says.
+#[tokio::test]
+async fn a_primary_without_pods_has_no_data_and_the_text_says_so() {
+    let stub = Stub::start(|query| async move {
+        assert!(query.contains(r#"avg(a{pod=~"-no-pod-"})"#), "{query}");
+        vector(&[])
+    })
+    .await;
+    let mut checker = Checker::new(std::sync::Arc::new(stub.client()), GENEROUS);
+    let text = r#"a{pod="<<pod>>"} >= on () group_left () avg(a{pod=~"<<primary>>"})"#;
+    for (then, expected) in [
+        (OnNoData::Fail, "failed"),
+        (OnNoData::Wait, "inconclusive"),
+        (OnNoData::Pass, "passed"),
+    ] {
+        let query = Query::parse(text).unwrap().with_on_no_data(then);
+        let report = checker.check(&[query], &pods(&["c-1", "c-2"])).await;
+        assert_eq!(
+            told(&report.findings[1]),
+            r#"no data: a{pod="c-2"} >= on () group_left () avg(a{pod=~"<<primary>>"}) has no series (the primary has no pod)"#
+        );
+        let said = match report.verdict(|_, _| Grace::Over) {
+            Verdict::Passed => "passed",
+            Verdict::Failed(_) => "failed",
+            Verdict::Inconclusive(_) => "inconclusive",
+        };
+        assert_eq!(said, expected);
+        assert!(matches!(
+            report.verdict(|_, _| Grace::Running),
+            Verdict::Inconclusive(_)
+        ));
+    }
+}
+
+#[tokio::test]
 async fn a_prometheus_in_trouble_is_not_asked_again_pod_by_pod() {
     for status in [429, 500, 503] {
         let stub = Stub::start(move |_| async move { body(status, "busy") }).await;
@@ -448,10 +542,12 @@ async fn a_prometheus_in_trouble_is_not_asked_again_pod_by_pod() {
 async fn a_round_about_no_pod_is_inconclusive_and_asks_nothing() {
     let stub = Stub::start(|_| async { vector(&[(&[], "1")]) }).await;
     let mut checker = Checker::new(std::sync::Arc::new(stub.client()), GENEROUS);
-    let report = checker.check(&queries(&[ERRORS, "up == 1"]), &[]).await;
+    let report = checker
+        .check(&queries(&[ERRORS, "up == 1"]), &pods(&[]))
+        .await;
     let reason = "there is no canary pod to check".to_owned();
     assert_eq!(
-        report.verdict(|_| NoDataMeans::Pass),
+        report.verdict(|_, _| Grace::Over),
         Verdict::Inconclusive(vec![reason])
     );
     assert!(stub.asked().is_empty());
@@ -462,7 +558,7 @@ async fn a_service_without_expressions_has_nothing_to_fail() {
     let stub = Stub::start(|_| async { body(500, "") }).await;
     let mut checker = Checker::new(std::sync::Arc::new(stub.client()), GENEROUS);
     let report = checker.check(&[], &pods(&[POD])).await;
-    assert_eq!(report.verdict(|_| NoDataMeans::Wait), Verdict::Passed);
+    assert_eq!(report.verdict(|_, _| Grace::Over), Verdict::Passed);
 }
 
 /// The stub answers only once four questions are open, and sees at no time a fifth.
@@ -494,7 +590,7 @@ async fn four_questions_are_open_at_once_and_never_five() {
         )
         .await;
     assert_eq!(report.findings.len(), 20);
-    assert_eq!(report.verdict(|_| NoDataMeans::Wait), Verdict::Passed);
+    assert_eq!(report.verdict(|_, _| Grace::Over), Verdict::Passed);
     assert_eq!(most.load(Ordering::SeqCst), MAX_IN_FLIGHT);
 }
 
@@ -569,11 +665,11 @@ async fn a_round_may_run_on_another_thread_and_the_next_one_starts_afresh() {
     .await
     .unwrap();
     assert!(matches!(
-        report.verdict(|_| NoDataMeans::Pass),
+        report.verdict(|_, _| Grace::Over),
         Verdict::Inconclusive(_)
     ));
     let stub = Stub::start(|_| async { vector(&[(&[], "1")]) }).await;
     checker.metrics = std::sync::Arc::new(stub.client());
     let report = checker.check(&queries(&[ERRORS]), &pods(&[POD])).await;
-    assert_eq!(report.verdict(|_| NoDataMeans::Pass), Verdict::Passed);
+    assert_eq!(report.verdict(|_, _| Grace::Over), Verdict::Passed);
 }
