@@ -54,6 +54,12 @@ impl Labels {
             .all(|(name, value)| other.0.get(name) == Some(value))
     }
 
+    /// The value of the label `name`.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
+    }
+
     /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {

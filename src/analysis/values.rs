@@ -11,7 +11,7 @@ use super::answer::{Answer, Labels, Measure};
 use super::check::MAX_IN_FLIGHT;
 use super::expression::Query;
 use super::metrics::Metrics;
-use super::pod::PodName;
+use super::pod::{PodName, Pods};
 use super::prometheus::Unavailable;
 use super::source::Comparison;
 use super::verdict::Side;
@@ -60,16 +60,17 @@ pub async fn values(
     metrics: &dyn Metrics,
     deadline: Duration,
     query: &Query,
+    pods: &Pods,
     subjects: &[Option<&PodName>],
 ) -> (Vec<Values>, BTreeSet<String>) {
     let texts: BTreeSet<String> = subjects
         .iter()
-        .flat_map(|pod| match query.sides(*pod) {
+        .flat_map(|pod| match query.sides(*pod, pods) {
             Some((sides, _)) => sides
                 .into_iter()
                 .filter(|side| number(side).is_none())
                 .collect(),
-            None => vec![query.judged(*pod)],
+            None => vec![query.judged(*pod, pods)],
         })
         .collect();
     let silence = OnceLock::new();
@@ -104,11 +105,11 @@ pub async fn values(
         (None, Some(answer)) => answer.clone().map(Side::Measured),
         (None, None) => Ok(Side::Number),
     };
-    let values = |pod: &Option<&PodName>| match query.sides(*pod) {
+    let values = |pod: &Option<&PodName>| match query.sides(*pod, pods) {
         Some(([left, right], comparison)) => {
             Ok(compared(&side(&left)?, comparison, &side(&right)?))
         }
-        None => Ok(alone(&side(&query.judged(*pod))?)),
+        None => Ok(alone(&side(&query.judged(*pod, pods))?)),
     };
     (subjects.iter().map(values).collect(), warnings)
 }
@@ -197,10 +198,13 @@ mod tests {
         })
         .await;
         let query = Query::parse(expression).unwrap();
-        let pod = PodName::new("a").unwrap();
-        let subjects = [query.mentions_pod().then_some(&pod)];
+        let pods = Pods {
+            canary: vec![PodName::new("a").unwrap()],
+            primary: Vec::new(),
+        };
+        let subjects = [query.mentions_pod().then_some(&pods.canary[0])];
         let deadline = Duration::from_secs(60);
-        let (values, _) = values(&stub.client(), deadline, &query, &subjects).await;
+        let (values, _) = values(&stub.client(), deadline, &query, &pods, &subjects).await;
         assert!(
             stub.queries().iter().all(|asked| number(asked).is_none()),
             "no number is asked for: {:?}",
@@ -254,12 +258,15 @@ mod tests {
     async fn a_prometheus_that_falls_silent_is_asked_no_more() {
         let stub = Stub::start(|_| std::future::pending()).await;
         let query = Query::parse("lag{pod=\"<<pod>>\"} < 50").unwrap();
-        let pods: Vec<PodName> = (0..40)
-            .map(|index| PodName::new(&format!("pod-{index}")).unwrap())
-            .collect();
-        let subjects: Vec<Option<&PodName>> = pods.iter().map(Some).collect();
+        let pods = Pods {
+            canary: (0..40)
+                .map(|index| PodName::new(&format!("pod-{index}")).unwrap())
+                .collect(),
+            primary: Vec::new(),
+        };
+        let subjects: Vec<Option<&PodName>> = pods.canary.iter().map(Some).collect();
         let deadline = Duration::from_millis(50);
-        let (values, _) = values(&stub.client(), deadline, &query, &subjects).await;
+        let (values, _) = values(&stub.client(), deadline, &query, &pods, &subjects).await;
         assert_eq!(values, vec![Err(Unavailable::TimedOut(deadline)); 40]);
         let asked = stub.asked().len();
         assert!(asked <= MAX_IN_FLIGHT, "{asked}");

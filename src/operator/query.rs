@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::service::{Service, Unusable};
 use super::table::Table;
-use crate::analysis::{Checker, Finding, Metrics, PodName, Query, Value, Values, values};
+use crate::analysis::{Checker, Finding, Metrics, PodName, Pods, Query, Value, Values, values};
 use crate::cluster::Sight;
 use crate::rollout::observation::{Deployment, Life};
 
@@ -21,8 +21,9 @@ pub struct Cast {
     pub service: Service,
     /// Whose pods they are.
     pub part: Part,
-    /// The pods, alive; by their names.
-    pub pods: Vec<PodName>,
+    /// The pods, alive; by their names. Where no two versions run side by side those that play the canary play the primary
+    /// too.
+    pub pods: Pods,
 }
 
 /// Whose pods play the canary.
@@ -38,7 +39,7 @@ pub enum Part {
 
 impl fmt::Display for Cast {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let number = self.pods.len();
+        let number = self.pods.canary.len();
         let (pods, play) = match number {
             1 => ("pod", "plays"),
             _ => ("pods", "play"),
@@ -84,18 +85,26 @@ pub fn cast(sight: &Sight) -> Result<Cast, Unusable> {
         });
         ours.map(pods).unwrap_or_default()
     };
-    let (part, pods) = [
+    let primary = clone(&seen.primary);
+    let (part, canary) = [
         (Part::Canary, clone(&seen.canary)),
         (Part::Original, pods(original)),
-        (Part::Primary, clone(&seen.primary)),
+        (Part::Primary, primary.clone()),
     ]
     .into_iter()
     .find(|(_, pods)| !pods.is_empty())
     .unwrap_or((Part::Original, BTreeSet::new()));
+    let primary = match part {
+        Part::Canary => primary,
+        Part::Original | Part::Primary => canary.clone(),
+    };
     Ok(Cast {
         service,
         part,
-        pods: pods.into_iter().collect(),
+        pods: Pods {
+            canary: canary.into_iter().collect(),
+            primary: primary.into_iter().collect(),
+        },
     })
 }
 
@@ -152,7 +161,7 @@ pub async fn try_out(
     metrics: &Arc<dyn Metrics>,
     check_interval: Duration,
     queries: &[Query],
-    pods: &[PodName],
+    pods: &Pods,
 ) -> Vec<Tried> {
     let mut checker = Checker::new(Arc::clone(metrics), check_interval);
     let mut tried = Vec::with_capacity(queries.len());
@@ -160,7 +169,7 @@ pub async fn try_out(
         let report = checker.check(std::slice::from_ref(query), pods).await;
         let verdicts = Verdicts::of(query, &report.findings);
         let subjects: Vec<Option<&PodName>> = if query.mentions_pod() {
-            pods.iter().map(Some).collect()
+            pods.canary.iter().map(Some).collect()
         } else {
             vec![None]
         };
@@ -169,12 +178,13 @@ pub async fn try_out(
             .copied()
             .filter(|pod| verdicts.has(*pod))
             .collect();
-        let (values, warnings) = values(metrics.as_ref(), check_interval, query, &judged).await;
+        let (values, warnings) =
+            values(metrics.as_ref(), check_interval, query, pods, &judged).await;
         let mut values: BTreeMap<Option<&PodName>, Values> =
             judged.into_iter().zip(values).collect();
         tried.push(Tried {
             expression: query.text(),
-            asked: query.judged(subjects.first().copied().flatten()),
+            asked: query.judged(subjects.first().copied().flatten(), pods),
             rows: subjects
                 .iter()
                 .map(|pod| verdicts.row(query, *pod, values.remove(pod)))

@@ -2,6 +2,7 @@
 
 mod alerts;
 pub mod base;
+mod batching;
 mod between;
 mod break_glass;
 mod bypass;
@@ -33,6 +34,7 @@ use crate::scene::Trials;
 /// Adds all scenarios.
 pub fn register(trials: &mut Trials) {
     alerts::register(trials);
+    batching::register(trials);
     break_glass::register(trials);
     bypass::register(trials);
     changes::register(trials);
