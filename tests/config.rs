@@ -75,7 +75,7 @@ fn describe(service: &Service) -> String {
     let success: Vec<String> = service
         .success
         .iter()
-        .map(|expression| format!("\n  {expression}"))
+        .map(|expression| format!("\n  {expression} (no data: {})", expression.on_no_data))
         .collect();
     let own_keys = own_keys(service).map(|(key, value)| format!(" {key} {value}"));
     format!(
@@ -229,7 +229,7 @@ defaults:
   check_max_failures: 4
   inconclusive_timeout: 5m
   no_data_grace: 30s
-  success: [{expr: 'up{pod="<<pod>>"} > 0'}]
+  success: [{expr: 'up{pod="<<pod>>"} > 0'}, {expr: 'a{pod="<<pod>>"} > 0', on_no_data: pass}]
   max_restarts: 1
   ignore_containers: [istio-proxy]
 orders-consumer:

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use volery::analysis::Query;
 use volery::config::Loaded;
 use volery::daemon;
 use volery::rollout::plan::{Blocked, Images, Status, Unsettled};
@@ -246,6 +247,60 @@ fn every_configuration_loads() {
         .collect();
     files.push(root().join("deploy/volery.yaml"));
     files.iter().for_each(|file| loads(file));
+}
+
+fn page_of_expressions() -> String {
+    std::fs::read_to_string(root().join("docs/expressions.md")).unwrap()
+}
+
+/// Success expressions stand there without the service around them.
+#[test]
+fn every_shown_list_of_expressions_is_one_of_a_service() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("volery.yaml");
+    let lists: Vec<String> = blocks(&page_of_expressions())
+        .into_iter()
+        .filter(|(language, _)| language == "yaml")
+        .map(|(_, text)| text)
+        .collect();
+    assert!(lists.len() >= 5, "{lists:?}");
+    for list in lists {
+        assert!(list.starts_with("success:\n"), "{list}");
+        let service = "prometheus-base-url: http://prometheus:9090/\nnamespace: workers\norders: \n  breakpoint: 50%\n  \
+                       step: 10%\n  abort: 2m\n  max_step_duration: 10m\n  check_success_step_duration: 2m\n";
+        let list: String = list.lines().map(|line| format!("  {line}\n")).collect();
+        std::fs::write(&file, format!("{service}{list}")).unwrap();
+        loads(&file);
+    }
+}
+
+#[test]
+fn every_expression_is_asked_as_often_as_its_page_says() {
+    let text = page_of_expressions();
+    let (_, table) = text.split_once("| expression | queries |").unwrap();
+    let rows: Vec<(&str, &str)> = table
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once("` | "))
+        .collect();
+    assert!(rows.len() >= 10, "{rows:?}");
+    for (expression, queries) in rows {
+        let query = Query::parse(expression).unwrap();
+        let once = !queries.starts_with("one for each pod: ");
+        assert!(!once || queries == "one |", "{queries}");
+        assert_eq!(query.is_asked_once(), once, "{expression}");
+    }
+}
+
+#[test]
+fn the_rules_of_judgement_are_those_of_the_code() {
+    let code = std::fs::read_to_string(root().join("src/analysis/verdict.rs")).unwrap();
+    let rules: Vec<&str> = code
+        .lines()
+        .filter_map(|line| line.strip_prefix("//! "))
+        .filter(|line| line.starts_with('|'))
+        .collect();
+    assert!(rules.len() >= 10, "{rules:?}");
+    assert!(page_of_expressions().contains(&rules.join("\n")));
 }
 
 /// A line with every number, duration and image replaced, up to the first `…`.

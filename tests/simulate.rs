@@ -117,6 +117,43 @@ fn registered_and_released() {
     insta::assert_snapshot!(read(&released));
 }
 
+/// Whatever pods an expression names, in whatever label, and whether they are asked about together or one by one.
+#[test]
+fn expressions_of_every_form_are_answered() {
+    let expressions = [
+        r#"sum by (kubernetes_pod) (rate(done{kubernetes_pod="<<pod>>"}[1m])) > 500"#,
+        r#"rate(done{pod="<<pod>>"}[1m]) >= on () group_left () 0.9 * avg(rate(done{pod=~"<<primary>>"}[1m]))"#,
+        r#"sum(done{pod=~"<<canary>>"}) / 5 >= 0.9 * sum(done{pod=~"<<primary>>"}) / 5"#,
+        r#"sum(lag{pod="<<pod>>"}) < 1000"#,
+        r#"lag{pod="<<pod>>"} < 1000 and on () up == 1"#,
+        r#"failed{pod="<<pod>>"} != 1"#,
+    ];
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("every.yaml");
+    let mut text = "prometheus-base-url: http://prometheus:9090\nnamespace: workers\norders:\n  breakpoint: 50%\n  step: 30%\n  \
+                    abort: 2m\n  max_step_duration: 2m\n  check_success_step_duration: 30s\n  success:\n"
+        .to_owned();
+    for expression in expressions {
+        text.push_str(&format!("    - expr: {expression}\n"));
+    }
+    std::fs::write(&file, text).unwrap();
+    let ends = |bad: &[&str]| {
+        let told = read(&simulate_file(&file, bad));
+        let ending = |line: &&str| line.contains("promoted: ") || line.contains("failed: ");
+        let line = told.lines().filter(ending).next_back();
+        line.unwrap_or_else(|| panic!("{told}")).to_owned()
+    };
+    assert!(ends(&[]).contains("promoted: "), "{}", ends(&[]));
+    for (number, expression) in (1..).zip(expressions) {
+        let ending = ends(&["--bad", &format!("metrics={number}")]);
+        let told = expression.split(['"', '<']).next().unwrap();
+        assert!(ending.contains("failed: checks failed"), "{ending}");
+        assert!(ending.contains(told), "{expression}: {ending}");
+    }
+    let ending = ends(&["--bad", "no-data"]);
+    assert!(ending.contains("has no series"), "{ending}");
+}
+
 #[test]
 fn the_same_seed_gives_the_same_output_and_another_one_another() {
     let scenario = [

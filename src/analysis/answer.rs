@@ -35,12 +35,29 @@ impl Labels {
         )
     }
 
+    /// Without labels of this value, which tell nothing where it stands beside them.
+    #[must_use]
+    pub fn without_value(&self, value: &str) -> Self {
+        let pairs = self.0.iter().filter(|(_, known)| *known != value);
+        Self(
+            pairs
+                .map(|(name, value)| (name.clone(), value.clone()))
+                .collect(),
+        )
+    }
+
     /// Whether each label here has the same value in `other`.
     #[must_use]
     pub fn all_in(&self, other: &Self) -> bool {
         self.0
             .iter()
             .all(|(name, value)| other.0.get(name) == Some(value))
+    }
+
+    /// The value of the label `name`.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(String::as_str)
     }
 
     /// Whether there are none.

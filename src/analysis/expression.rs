@@ -6,9 +6,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use promql_parser::parser::value::ValueType;
 use promql_parser::parser::{BinModifier, BinaryExpr, Expr};
 
-use super::pod::PodName;
+use super::batch::Request;
+use super::pod::{PodName, Pods, Role};
 use super::source::{Comparison, Kind, Lexeme, POD, SourceError, Template, scan, tidy};
 use super::verdict::Rule;
+use crate::config::OnNoData;
 
 /// The longest expression that is accepted, in bytes. Regular expressions over many names can be long.
 const MAX_LENGTH: usize = 8 * 1024;
@@ -85,10 +87,11 @@ pub struct Query {
     /// As the user wrote it, tidied.
     shown: Template,
     /// As it is sent.
-    judged: Template,
+    judged: Request,
     form: Form,
     /// What a comparison compares, for people to see; numbers are as they are written.
     sides: Option<[Template; 2]>,
+    on_no_data: OnNoData,
 }
 
 /// What the outermost operation is.
@@ -103,7 +106,7 @@ pub(super) enum Form {
     /// `and`, `or`, `unless`.
     SetOperation {
         /// Returns a sample when there is anything to judge at all.
-        presence: Template,
+        presence: Request,
     },
 }
 
@@ -113,7 +116,7 @@ pub(super) enum Operand {
     /// Known without asking.
     Number,
     /// Prometheus knows.
-    Query(Template),
+    Query(Request),
 }
 
 impl Query {
@@ -157,7 +160,7 @@ impl Query {
     /// The expression as the user wrote it, on one line, placeholders and all.
     #[must_use]
     pub fn text(&self) -> String {
-        self.shown.resolve(None)
+        self.shown.show(None)
     }
 
     /// Whether the expression names the pod. One that does not judges something other than the canary, and is
@@ -180,24 +183,64 @@ impl Query {
         }
     }
 
-    /// The user's expression for `pod`, for people to read.
+    /// Whether the expression names the pods of a role.
     #[must_use]
-    pub fn shown(&self, pod: Option<&PodName>) -> String {
-        self.shown.resolve(pod)
+    pub fn mentions(&self, role: Role) -> bool {
+        self.shown.mentions(role)
     }
 
-    /// What to ask Prometheus about `pod`: a comparison answers 1 or 0 for each series.
+    /// The user's expression for `pod`, for people to read: the pods of a role, which may be hundreds, stay a placeholder.
     #[must_use]
-    pub fn judged(&self, pod: Option<&PodName>) -> String {
-        self.judged.resolve(pod)
+    pub fn shown(&self, pod: Option<&PodName>) -> String {
+        self.shown.show(pod)
+    }
+
+    /// What to ask Prometheus about `pod`, one of `pods`: a comparison answers 1 or 0 for each series.
+    #[must_use]
+    pub fn judged(&self, pod: Option<&PodName>, pods: &Pods) -> String {
+        self.judged.each.resolve(pod, pods)
+    }
+
+    /// What to ask Prometheus, with the placeholders.
+    #[must_use]
+    pub fn template(&self) -> String {
+        self.judged.each.show(None)
+    }
+
+    /// What it means that there is still no data after `no_data_grace`.
+    #[must_use]
+    pub fn on_no_data(&self) -> OnNoData {
+        self.on_no_data
+    }
+
+    /// The same expression with `on_no_data` as the file has it.
+    #[must_use]
+    pub fn with_on_no_data(self, on_no_data: OnNoData) -> Self {
+        Self { on_no_data, ..self }
+    }
+
+    /// Whether one query is enough for all pods: because the answer can be told apart by pod, or none is named.
+    #[must_use]
+    pub fn is_asked_once(&self) -> bool {
+        self.judged.batch.is_some() || !self.mentions_pod()
+    }
+
+    /// What is asked in a round.
+    pub(super) fn request(&self) -> &Request {
+        &self.judged
     }
 
     /// What is compared about `pod`, and how; nothing for a set operation.
-    pub(super) fn sides(&self, pod: Option<&PodName>) -> Option<([String; 2], Comparison)> {
+    pub(super) fn sides(
+        &self,
+        pod: Option<&PodName>,
+        pods: &Pods,
+    ) -> Option<([String; 2], Comparison)> {
         match (&self.form, &self.sides) {
-            (Form::Comparison { operator, .. }, Some(sides)) => {
-                Some((sides.each_ref().map(|side| side.resolve(pod)), *operator))
-            }
+            (Form::Comparison { operator, .. }, Some(sides)) => Some((
+                sides.each_ref().map(|side| side.resolve(pod, pods)),
+                *operator,
+            )),
             (Form::Comparison { .. }, None) | (Form::SetOperation { .. }, _) => None,
         }
     }
@@ -212,20 +255,24 @@ impl Query {
             expression: self.text(),
             reason: error.to_string(),
         })?;
-        let mut templates = vec![&self.judged];
+        let pods = Pods {
+            canary: vec![sample.clone(), sample.clone()],
+            primary: Vec::new(),
+        };
+        let mut requests = vec![&self.judged];
         match &self.form {
             Form::Comparison { left, right, .. } => {
                 for side in [left, right] {
                     match side {
-                        Operand::Query(template) => templates.push(template),
+                        Operand::Query(request) => requests.push(request),
                         Operand::Number => {}
                     }
                 }
             }
-            Form::SetOperation { presence } => templates.push(presence),
+            Form::SetOperation { presence } => requests.push(presence),
         }
-        for template in templates {
-            parse(&template.resolve(Some(&sample)))?;
+        for request in requests {
+            parse(&request.each.resolve(Some(&sample), &pods))?;
         }
         Ok(())
     }
@@ -304,13 +351,14 @@ impl<'a> Parsed<'a> {
         }
         Ok(Query {
             shown: Template::new(self.text)?,
-            judged: Template::new(&self.with_bool(binary)?)?,
+            judged: Request::new(&self.with_bool(binary)?)?,
             form: Form::Comparison {
                 operator,
                 left: operand(&binary.lhs, left)?,
                 right: operand(&binary.rhs, right)?,
             },
             sides: Some([Template::new(left)?, Template::new(right)?]),
+            on_no_data: OnNoData::default(),
         })
     }
 
@@ -330,11 +378,12 @@ impl<'a> Parsed<'a> {
             .join(" or ");
         Ok(Query {
             shown: Template::new(self.text)?,
-            judged: Template::new(self.text)?,
+            judged: Request::new(self.text)?,
             form: Form::SetOperation {
-                presence: Template::new(&presence)?,
+                presence: Request::new(&presence)?,
             },
             sides: None,
+            on_no_data: OnNoData::default(),
         })
     }
 
@@ -499,7 +548,7 @@ fn operand(tree: &Expr, text: &str) -> Result<Operand, ExpressionError> {
     Ok(if matches!(inner, Expr::NumberLiteral(_)) {
         Operand::Number
     } else {
-        Operand::Query(Template::new(text)?)
+        Operand::Query(Request::new(text)?)
     })
 }
 
@@ -517,7 +566,7 @@ fn returning_bool(mut tree: Expr) -> Expr {
 }
 
 /// Parses, with the parser's panics (it makes durations of any number, however large) turned into errors.
-fn parse(text: &str) -> Result<Expr, ExpressionError> {
+pub(super) fn parse(text: &str) -> Result<Expr, ExpressionError> {
     let invalid = |reason: String| ExpressionError::Invalid {
         expression: text.to_owned(),
         reason,

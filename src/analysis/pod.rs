@@ -5,7 +5,7 @@ use std::fmt;
 /// The name of a pod: a DNS-1123 subdomain, as Kubernetes enforces it.
 ///
 /// Its alphabet (`a-z`, `0-9`, `-`, `.`) is why a name can be put between the quotes of a `PromQL` string without
-/// escaping; only `.` means something in a regular expression.
+/// escaping; only `.` means something in a regular expression (see [`alternatives`]).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodName(String);
 
@@ -47,6 +47,63 @@ impl PodName {
 impl fmt::Display for PodName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+/// What a placeholder for the pods of a role stands for while there are none: no pod can be called that.
+pub const NO_POD: &str = "-no-pod-";
+
+/// Which of a rollout's pods a placeholder stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// `<<canary>>`: those of the candidate.
+    Canary,
+    /// `<<primary>>`: those of the accepted version.
+    Primary,
+}
+
+impl Role {
+    /// The placeholder for the role's pods.
+    #[must_use]
+    pub const fn placeholder(self) -> &'static str {
+        match self {
+            Self::Canary => "<<canary>>",
+            Self::Primary => "<<primary>>",
+        }
+    }
+}
+
+/// The live pods of a rollout at one moment (case K59).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Pods {
+    /// The candidate's. Each is judged.
+    pub canary: Vec<PodName>,
+    /// The accepted version's. None are left where the candidate has all replicas.
+    pub primary: Vec<PodName>,
+}
+
+impl Pods {
+    /// Those of a role.
+    #[must_use]
+    pub fn of(&self, role: Role) -> &[PodName] {
+        match role {
+            Role::Canary => &self.canary,
+            Role::Primary => &self.primary,
+        }
+    }
+}
+
+/// A regular expression that matches just these names, for any kind of quotes: a name's dots mean dots. They are written
+/// `[.]`, which needs no escape.
+pub(super) fn alternatives<'a>(names: impl IntoIterator<Item = &'a PodName>) -> String {
+    let names: Vec<String> = names
+        .into_iter()
+        .map(|name| name.as_str().replace('.', "[.]"))
+        .collect();
+    if names.is_empty() {
+        NO_POD.to_owned()
+    } else {
+        names.join("|")
     }
 }
 

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 
-use super::pod::PodName;
+use super::pod::{PodName, Pods, Role, alternatives};
 
 /// The placeholder for a pod's name.
 pub(super) const POD: &str = "<<pod>>";
@@ -38,17 +38,41 @@ pub enum SourceError {
     )]
     TooManyLexemes,
     /// Something between `<<` and `>>` that stands for nothing.
-    #[error("unknown placeholder {found}; the only one is {POD}, the name of a canary pod")]
+    #[error(
+        "unknown placeholder {found}; there are {POD}, the name of a canary pod, and <<canary>> and <<primary>>, \
+         regular expressions for all pods of the candidate and of the accepted version"
+    )]
     UnknownPlaceholder {
         /// The placeholder as written.
         found: String,
+    },
+    /// A regular expression where text is compared as it is.
+    #[error(
+        "{found} stands for a regular expression over all pods of its role; match with =~ (or !~), for example \
+         my_errors{{pod=~\"{found}\"}}"
+    )]
+    NotInRegex {
+        /// The placeholder.
+        found: &'static str,
+    },
+    /// Where a regular expression takes no group.
+    #[error(
+        "{found} stands for a group of names, which cannot be in [...] nor behind a backslash; write for example \
+         {{pod=~\"{found}|another\"}}"
+    )]
+    NotAGroup {
+        /// The placeholder.
+        found: &'static str,
     },
     /// `<<` without `>>`, which would never match a pod and so look like missing data.
     #[error("a placeholder is opened with << and never closed; write {POD}")]
     OpenPlaceholder,
     /// A placeholder where `PromQL` has no text to put a name into.
-    #[error("{POD} must stand inside quotes, for example my_errors{{pod=\"{POD}\"}} == 0")]
-    BarePlaceholder,
+    #[error("{found} must stand inside quotes, for example my_errors{{pod=\"{POD}\"}} == 0")]
+    BarePlaceholder {
+        /// The placeholder.
+        found: &'static str,
+    },
 }
 
 /// A comparison operator of `PromQL`.
@@ -207,10 +231,15 @@ pub(super) fn scan(text: &str) -> Result<Vec<Lexeme>, SourceError> {
         };
         if rest.starts_with("<<") {
             return Err(match placeholder(rest) {
-                Some(POD) => SourceError::BarePlaceholder,
-                Some(found) => SourceError::UnknownPlaceholder {
-                    found: found.to_owned(),
-                },
+                Some(POD) => SourceError::BarePlaceholder { found: POD },
+                Some(found) => role(found).map_or_else(
+                    || SourceError::UnknownPlaceholder {
+                        found: found.to_owned(),
+                    },
+                    |role| SourceError::BarePlaceholder {
+                        found: role.placeholder(),
+                    },
+                ),
                 None => SourceError::OpenPlaceholder,
             });
         }
@@ -295,8 +324,8 @@ pub(super) fn tidy(text: &str) -> Result<String, SourceError> {
                 }
                 continue;
             }
-            Kind::Text(_) => {
-                check_placeholders(part)?;
+            Kind::Text(used) => {
+                check_placeholders(part, used)?;
                 tidied.push_str(&requoted(part));
                 continue;
             }
@@ -324,24 +353,59 @@ fn requoted(string: &str) -> Cow<'_, str> {
     }
 }
 
-fn check_placeholders(string: &str) -> Result<(), SourceError> {
+fn check_placeholders(string: &str, used: Matching) -> Result<(), SourceError> {
     let mut rest = string;
     while let Some(from) = rest.find("<<") {
         let here = rest.get(from..).unwrap_or_default();
-        match placeholder(here) {
-            Some(POD) => rest = here.get(POD.len()..).unwrap_or_default(),
-            Some(found) => {
-                return Err(SourceError::UnknownPlaceholder {
-                    found: found.to_owned(),
-                });
+        let found = placeholder(here).ok_or(SourceError::OpenPlaceholder)?;
+        if found != POD {
+            let role = role(found).ok_or_else(|| SourceError::UnknownPlaceholder {
+                found: found.to_owned(),
+            })?;
+            let found = role.placeholder();
+            if used != Matching::Regex {
+                return Err(SourceError::NotInRegex { found });
             }
-            None => return Err(SourceError::OpenPlaceholder),
+            let before = string.get(..string.len() - here.len()).unwrap_or_default();
+            if !takes_a_group(before) {
+                return Err(SourceError::NotAGroup { found });
+            }
         }
+        rest = here.get(found.len()..).unwrap_or_default();
     }
     Ok(())
 }
 
-/// A query with holes where a pod's name goes.
+fn role(placeholder: &str) -> Option<Role> {
+    [Role::Canary, Role::Primary]
+        .into_iter()
+        .find(|role| role.placeholder() == placeholder)
+}
+
+/// Whether a group may follow in a regular expression that begins like this, quote included. In a string that knows
+/// escapes a backslash of the regular expression is two, so that an odd one is none of it.
+fn takes_a_group(before: &str) -> bool {
+    let is_raw = before.starts_with('`');
+    let regex = if is_raw {
+        before.to_owned()
+    } else {
+        before.replace("\\\\", "\\")
+    };
+    let mut in_class = false;
+    let mut escaped = false;
+    for c in regex.chars().skip(1) {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            '[' => in_class = true,
+            ']' => in_class = false,
+            _ => {}
+        }
+    }
+    !escaped && !in_class
+}
+
+/// A query with holes where pods' names go.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Template(Vec<Piece>);
 
@@ -350,6 +414,14 @@ enum Piece {
     Text(String),
     Pod,
     PodInRegex,
+    Role(Role, Extent),
+}
+
+/// How much of a regular expression a placeholder is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Extent {
+    Whole,
+    Part,
 }
 
 impl Template {
@@ -359,7 +431,7 @@ impl Template {
         let mut text = String::new();
         for lexeme in scan(tidied)? {
             let part = tidied.get(lexeme.at).unwrap_or_default();
-            let hole = match lexeme.kind {
+            let pod = match lexeme.kind {
                 Kind::Text(Matching::Regex) => Piece::PodInRegex,
                 Kind::Text(Matching::Literal)
                 | Kind::Open
@@ -369,13 +441,32 @@ impl Template {
                 | Kind::Blank
                 | Kind::Other => Piece::Pod,
             };
-            for (index, between) in part.split(POD).enumerate() {
-                if index > 0 {
-                    pieces.push(Piece::Text(std::mem::take(&mut text)));
-                    pieces.push(hole.clone());
+            let mut rest = part;
+            while let Some((before, found)) = rest.find("<<").and_then(|from| {
+                let (before, here) = rest.split_at_checked(from)?;
+                Some((before, placeholder(here)?))
+            }) {
+                let extent = if found.len() + 2 == part.len() {
+                    Extent::Whole
+                } else {
+                    Extent::Part
+                };
+                let piece = match role(found) {
+                    _ if found == POD => Some(pod.clone()),
+                    Some(role) if pod == Piece::PodInRegex => Some(Piece::Role(role, extent)),
+                    Some(_) | None => None,
+                };
+                text.push_str(before);
+                match piece {
+                    Some(piece) => {
+                        pieces.push(Piece::Text(std::mem::take(&mut text)));
+                        pieces.push(piece);
+                    }
+                    None => text.push_str(found),
                 }
-                text.push_str(between);
+                rest = rest.get(before.len() + found.len()..).unwrap_or_default();
             }
+            text.push_str(rest);
         }
         pieces.push(Piece::Text(text));
         Ok(Self(pieces))
@@ -383,21 +474,56 @@ impl Template {
 
     /// Whether a pod's name is asked for anywhere.
     pub(super) fn mentions_pod(&self) -> bool {
-        self.0
-            .iter()
-            .any(|piece| matches!(piece, Piece::Pod | Piece::PodInRegex))
+        self.holes() > 0
     }
 
-    /// The query for `pod`. In a regular expression the dots of its name mean dots: they are written `[.]`, which
-    /// needs no escape in any kind of quotes.
-    pub(super) fn resolve(&self, pod: Option<&PodName>) -> String {
-        let name = pod.map_or(POD, PodName::as_str);
+    /// Whether the pods of a role are asked for anywhere.
+    pub(super) fn mentions(&self, role: Role) -> bool {
         self.0
             .iter()
-            .map(|piece| match piece {
-                Piece::Text(text) => text.clone(),
-                Piece::Pod => name.to_owned(),
-                Piece::PodInRegex => name.replace('.', "[.]"),
+            .any(|piece| matches!(piece, Piece::Role(mentioned, _) if *mentioned == role))
+    }
+
+    /// In how many places a pod's name is asked for.
+    pub(super) fn holes(&self) -> usize {
+        let is_hole = |piece: &&Piece| matches!(piece, Piece::Pod | Piece::PodInRegex);
+        self.0.iter().filter(is_hole).count()
+    }
+
+    /// As it was written, but for the name of `pod`: names of all pods of a role say nothing to people.
+    pub(super) fn show(&self, pod: Option<&PodName>) -> String {
+        match pod {
+            Some(pod) => self.fill(pod.as_str(), &alternatives([pod]), None),
+            None => self.fill(POD, POD, None),
+        }
+    }
+
+    /// The query for `pod`, one of `pods`.
+    pub(super) fn resolve(&self, pod: Option<&PodName>, pods: &Pods) -> String {
+        match pod {
+            Some(pod) => self.fill(pod.as_str(), &alternatives([pod]), Some(pods)),
+            None => self.fill(POD, POD, Some(pods)),
+        }
+    }
+
+    /// The query for `some` of `pods` at once, whose names are alternatives in regular expressions.
+    pub(super) fn resolve_for_all(&self, some: &[&PodName], pods: &Pods) -> String {
+        let names = alternatives(some.iter().copied());
+        self.fill(&names, &names, Some(pods))
+    }
+
+    fn fill(&self, name: &str, name_in_regex: &str, roles: Option<&Pods>) -> String {
+        self.0
+            .iter()
+            .map(|piece| match (piece, roles) {
+                (Piece::Text(text), _) => text.clone(),
+                (Piece::Pod, _) => name.to_owned(),
+                (Piece::PodInRegex, _) => name_in_regex.to_owned(),
+                (Piece::Role(role, Extent::Whole), Some(pods)) => alternatives(pods.of(*role)),
+                (Piece::Role(role, Extent::Part), Some(pods)) => {
+                    format!("(?:{})", alternatives(pods.of(*role)))
+                }
+                (Piece::Role(role, _), None) => role.placeholder().to_owned(),
             })
             .collect()
     }
@@ -429,19 +555,30 @@ mod tests {
     fn placeholders_that_stand_for_nothing_are_refused_by_name() {
         let cases = [
             (
-                r#"x{pod="<<canary>>"} > 0"#,
-                "unknown placeholder <<canary>>",
-            ),
-            (
-                r#"x{pod=~"<<primary>>"} > 0"#,
-                "unknown placeholder <<primary>>",
+                r#"x{pod=~"<<original>>"} > 0"#,
+                "unknown placeholder <<original>>",
             ),
             (r#"x{pod="<< pod >>"} > 0"#, "unknown placeholder << pod >>"),
             (r#"x{pod="<<Pod>>"} > 0"#, "unknown placeholder <<Pod>>"),
             (r#"x{pod="<<pod>"} > 0"#, "never closed"),
             ("x{pod=<<pod>>} > 0", "must stand inside quotes"),
             ("errors_<<pod>> > 0", "must stand inside quotes"),
-            ("errors_<<canary>> > 0", "unknown placeholder <<canary>>"),
+            (
+                "errors_<<canary>> > 0",
+                "<<canary>> must stand inside quotes",
+            ),
+            (
+                r#"x{pod="<<canary>>"} > 0"#,
+                r#"match with =~ (or !~), for example my_errors{pod=~"<<canary>>"}"#,
+            ),
+            (r#"x{pod!='<<primary>>'} > 0"#, r#"pod=~"<<primary>>""#),
+            (
+                r#"label_replace(x, "a", "<<primary>>", "", "") > 0"#,
+                "match with =~",
+            ),
+            (r#"x{pod=~"[<<canary>>]"} > 0"#, "cannot be in [...]"),
+            (r#"x{pod=~"a\\\\<<canary>>"} > 0"#, "behind a backslash"),
+            ("x{pod=~`a\\<<canary>>`} > 0", "behind a backslash"),
             ("a << 5", "never closed"),
         ];
         for (text, expected) in cases {
@@ -471,10 +608,40 @@ mod tests {
         for (text, expected) in cases {
             let template = Template::new(text).unwrap();
             assert!(template.mentions_pod());
-            assert_eq!(template.resolve(Some(&pod)), expected);
-            assert_eq!(template.resolve(None), text);
+            assert_eq!(template.resolve(Some(&pod), &Pods::default()), expected);
+            assert_eq!(template.show(Some(&pod)), expected);
+            assert_eq!(template.show(None), text);
         }
         assert!(!Template::new("up > 0").unwrap().mentions_pod());
+    }
+
+    #[test]
+    fn the_pods_of_a_role_are_alternatives_and_a_group_where_more_stands_beside_them() {
+        let pods = Pods {
+            canary: vec![PodName::new("c.d-1").unwrap(), PodName::new("c-2").unwrap()],
+            primary: Vec::new(),
+        };
+        let cases = [
+            (r#"x{pod=~"<<canary>>"}"#, r#"x{pod=~"c[.]d-1|c-2"}"#),
+            (r#"x{pod!~'<<canary>>'}"#, r#"x{pod!~'c[.]d-1|c-2'}"#),
+            (
+                r#"x{pod=~"[a-z]\\\\.<<canary>>|z"}"#,
+                r#"x{pod=~"[a-z]\\\\.(?:c[.]d-1|c-2)|z"}"#,
+            ),
+            (r#"x{pod=~"<<primary>>"}"#, r#"x{pod=~"-no-pod-"}"#),
+            (
+                r#"x{pod=~`<<primary>>|<<canary>>`,q="<<pod>>"}"#,
+                r#"x{pod=~`(?:-no-pod-)|(?:c[.]d-1|c-2)`,q="c-2"}"#,
+            ),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(tidy(text).as_deref(), Ok(text));
+            let template = Template::new(text).unwrap();
+            assert_eq!(template.resolve(pods.canary.last(), &pods), expected);
+            assert_eq!(template.show(None), text);
+            assert_eq!(template.mentions(Role::Canary), text.contains("canary"));
+            assert_eq!(template.mentions(Role::Primary), text.contains("primary"));
+        }
     }
 
     #[test]

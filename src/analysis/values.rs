@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use futures::StreamExt as _;
@@ -10,7 +11,7 @@ use super::answer::{Answer, Labels, Measure};
 use super::check::MAX_IN_FLIGHT;
 use super::expression::Query;
 use super::metrics::Metrics;
-use super::pod::PodName;
+use super::pod::{PodName, Pods};
 use super::prometheus::Unavailable;
 use super::source::Comparison;
 use super::verdict::Side;
@@ -51,33 +52,43 @@ impl fmt::Display for Value {
 /// The values of one expression about one pod.
 pub type Values = Result<Vec<Value>, Unavailable>;
 
-/// The values of `query` about each of `pods`, or once, where it names no pod; and what Prometheus had to say about them.
+/// The values of `query` about each of these pods, or about none in particular where it names no pod; and what Prometheus
+/// had to say about them. When it falls silent, the rest is not asked.
 ///
 /// They are read after the judgement that they explain, so they may differ from what was judged.
 pub async fn values(
     metrics: &dyn Metrics,
     deadline: Duration,
     query: &Query,
-    pods: &[PodName],
+    pods: &Pods,
+    subjects: &[Option<&PodName>],
 ) -> (Vec<Values>, BTreeSet<String>) {
-    let subjects: Vec<Option<&PodName>> = if query.mentions_pod() {
-        pods.iter().map(Some).collect()
-    } else {
-        vec![None]
-    };
     let texts: BTreeSet<String> = subjects
         .iter()
-        .flat_map(|pod| match query.sides(*pod) {
+        .flat_map(|pod| match query.sides(*pod, pods) {
             Some((sides, _)) => sides
                 .into_iter()
                 .filter(|side| number(side).is_none())
                 .collect(),
-            None => vec![query.judged(*pod)],
+            None => vec![query.judged(*pod, pods)],
         })
         .collect();
-    let answers = texts.into_iter().map(|text| async move {
-        let answer = metrics.query(&text, deadline).await;
-        (text, answer)
+    let silence = OnceLock::new();
+    let answers = texts.into_iter().map(|text| {
+        let silence = &silence;
+        async move {
+            let answer = match silence.get() {
+                Some(reason) => Err(Unavailable::clone(reason)),
+                None => metrics.query(&text, deadline).await,
+            };
+            if let Err(reason) = &answer
+                && (reason.concerns_all_queries() || matches!(reason, Unavailable::TimedOut(_)))
+            {
+                // Whichever of those in flight fails first tells the reason for all.
+                let _ = silence.set(reason.clone());
+            }
+            (text, answer)
+        }
     });
     let mut known = BTreeMap::new();
     let mut warnings = BTreeSet::new();
@@ -94,11 +105,11 @@ pub async fn values(
         (None, Some(answer)) => answer.clone().map(Side::Measured),
         (None, None) => Ok(Side::Number),
     };
-    let values = |pod: &Option<&PodName>| match query.sides(*pod) {
+    let values = |pod: &Option<&PodName>| match query.sides(*pod, pods) {
         Some(([left, right], comparison)) => {
             Ok(compared(&side(&left)?, comparison, &side(&right)?))
         }
-        None => Ok(alone(&side(&query.judged(*pod))?)),
+        None => Ok(alone(&side(&query.judged(*pod, pods))?)),
     };
     (subjects.iter().map(values).collect(), warnings)
 }
@@ -187,9 +198,13 @@ mod tests {
         })
         .await;
         let query = Query::parse(expression).unwrap();
-        let pods = [PodName::new("a").unwrap()];
+        let pods = Pods {
+            canary: vec![PodName::new("a").unwrap()],
+            primary: Vec::new(),
+        };
+        let subjects = [query.mentions_pod().then_some(&pods.canary[0])];
         let deadline = Duration::from_secs(60);
-        let (values, _) = values(&stub.client(), deadline, &query, &pods).await;
+        let (values, _) = values(&stub.client(), deadline, &query, &pods, &subjects).await;
         assert!(
             stub.queries().iter().all(|asked| number(asked).is_none()),
             "no number is asked for: {:?}",
@@ -237,5 +252,23 @@ mod tests {
         ] {
             assert_eq!(told(expression).await, expected, "{expression}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_prometheus_that_falls_silent_is_asked_no_more() {
+        let stub = Stub::start(|_| std::future::pending()).await;
+        let query = Query::parse("lag{pod=\"<<pod>>\"} < 50").unwrap();
+        let pods = Pods {
+            canary: (0..40)
+                .map(|index| PodName::new(&format!("pod-{index}")).unwrap())
+                .collect(),
+            primary: Vec::new(),
+        };
+        let subjects: Vec<Option<&PodName>> = pods.canary.iter().map(Some).collect();
+        let deadline = Duration::from_millis(50);
+        let (values, _) = values(&stub.client(), deadline, &query, &pods, &subjects).await;
+        assert_eq!(values, vec![Err(Unavailable::TimedOut(deadline)); 40]);
+        let asked = stub.asked().len();
+        assert!(asked <= MAX_IN_FLIGHT, "{asked}");
     }
 }

@@ -23,8 +23,17 @@
 //!
 //! The operands of a set operation have data when any that names the pod (when none does: any at all) returns a
 //! sample, comparisons among them asked with `bool`; a `NaN` that was compared counts as data there.
+//!
+//! What is found becomes the verdict of the check: failed if anything failed, else inconclusive if anything is unavailable
+//! or may still come, else passed. No data may still come while a pod is not ready, and while it has had none for this
+//! expression in this step, for `no_data_grace`; then it is what the expression's `on_no_data` says: failed (`fail`),
+//! inconclusive (`wait`), or passed (`pass`). Warnings of Prometheus are logged and change nothing.
+//!
+//! While the primary has no pod (the candidate has all replicas), `<<primary>>` matches nothing, so what is compared with
+//! the primary's series has no data, and the text says why.
 
 use super::answer::{Answer, Labels, Measure};
+use crate::config::OnNoData;
 
 /// How the first answer about an expression is to be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +66,7 @@ pub enum Judgement {
 /// The series for which a comparison is false.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failing {
-    /// Their labels, without names.
+    /// Their labels, without names, in order.
     pub series: Vec<Labels>,
     /// Of how many series that were compared.
     pub compared: usize,
@@ -126,6 +135,8 @@ pub fn judge(rule: Rule, answer: &Answer) -> Judgement {
                     Measure::Number(_) => failing.push(labels),
                 }
             }
+            // Prometheus answers in any order; people are to read the same from round to round.
+            failing.sort();
             if !failing.is_empty() {
                 Judgement::Fails(Failing {
                     series: failing,
@@ -243,8 +254,8 @@ pub enum Finding {
         /// The resolved expression with the values that make it false, for people.
         text: String,
     },
-    /// Prometheus has nothing to judge by. For how long that is no evidence, and what it means then, is for the
-    /// caller to say, who knows the time (`no_data_grace`, `on_no_data`).
+    /// Prometheus has nothing to judge by. For how long that is no evidence is for the caller to say, who knows the time
+    /// (`no_data_grace`).
     NoData {
         /// The pod's name.
         pod: Option<String>,
@@ -252,6 +263,8 @@ pub enum Finding {
         expression: String,
         /// The resolved expression and what is missing, for people.
         text: String,
+        /// What it means once the grace is over (`on_no_data` of the expression).
+        then: OnNoData,
     },
     /// It could not be asked, or the answer cannot be used: no evidence either way.
     Unavailable {
@@ -280,15 +293,13 @@ pub struct CheckReport {
     pub findings: Vec<Finding>,
 }
 
-/// What the absence of data means for the verdict.
+/// Whether the absence of data may still be a beginning (`no_data_grace`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NoDataMeans {
-    /// Nothing yet: inconclusive.
-    Wait,
-    /// A failure.
-    Fail,
-    /// Nothing bad.
-    Pass,
+pub enum Grace {
+    /// It may: inconclusive, whatever the expression says.
+    Running,
+    /// It is as the expression's `on_no_data` says.
+    Over,
 }
 
 /// The verdict of one check.
@@ -304,8 +315,9 @@ pub enum Verdict {
 
 impl CheckReport {
     /// Failed wins over inconclusive, inconclusive over passed; and nothing found at all is inconclusive (case K12).
+    /// `grace` says whether a pod, if it is about one, may still be without data for an expression (case K16).
     #[must_use]
-    pub fn verdict(&self, no_data: impl Fn(Option<&str>) -> NoDataMeans) -> Verdict {
+    pub fn verdict(&self, grace: impl Fn(Option<&str>, &str) -> Grace) -> Verdict {
         let mut failures = Vec::new();
         let mut doubts = Vec::new();
         for finding in &self.findings {
@@ -313,10 +325,17 @@ impl CheckReport {
                 Finding::Passed { .. } => {}
                 Finding::Failed { text, .. } => failures.push(text.clone()),
                 Finding::Unavailable { text } => doubts.push(text.clone()),
-                Finding::NoData { pod, text, .. } => match no_data(pod.as_deref()) {
-                    NoDataMeans::Wait => doubts.push(text.clone()),
-                    NoDataMeans::Fail => failures.push(text.clone()),
-                    NoDataMeans::Pass => {}
+                Finding::NoData {
+                    pod,
+                    expression,
+                    text,
+                    then,
+                } => match (grace(pod.as_deref(), expression), then) {
+                    (Grace::Running, _) | (Grace::Over, OnNoData::Wait) => {
+                        doubts.push(text.clone());
+                    }
+                    (Grace::Over, OnNoData::Fail) => failures.push(text.clone()),
+                    (Grace::Over, OnNoData::Pass) => {}
                 },
             }
         }

@@ -13,6 +13,9 @@ pub enum ChoiceError {
     /// None of the key's own words.
     #[error("expected {} or {}", .0[0], .0[1])]
     Word([&'static str; 2]),
+    /// None of the key's own three words.
+    #[error("expected {}, {} or {}", .0[0], .0[1], .0[2])]
+    OneOfThree([&'static str; 3]),
     /// Neither `true` nor `false`.
     #[error("expected true or false")]
     Truth,
@@ -171,6 +174,43 @@ impl fmt::Display for CompletedContainers {
     }
 }
 
+/// `on_no_data` of an expression: what it means that a pod has had no series for longer than `no_data_grace` (case K16).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OnNoData {
+    /// `fail`: the check has failed, as in Aviary.
+    #[default]
+    Fail,
+    /// `wait`: nothing is known, so that the step cannot end on it.
+    Wait,
+    /// `pass`: nothing is wrong.
+    Pass,
+}
+
+impl OnNoData {
+    const WORDS: [&'static str; 3] = ["fail", "wait", "pass"];
+}
+
+impl FromStr for OnNoData {
+    type Err = ChoiceError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        [Self::Fail, Self::Wait, Self::Pass]
+            .into_iter()
+            .find(|choice| choice.to_string() == text)
+            .ok_or(ChoiceError::OneOfThree(Self::WORDS))
+    }
+}
+
+impl fmt::Display for OnNoData {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Fail => Self::WORDS[0],
+            Self::Wait => Self::WORDS[1],
+            Self::Pass => Self::WORDS[2],
+        })
+    }
+}
+
 fn word<T>(
     text: &str,
     words: [&'static str; 2],
@@ -202,7 +242,7 @@ fn truth<T>(text: &str, yes: T, no: T) -> Result<T, ChoiceError> {
 mod tests {
     use super::*;
 
-    fn is_read_back<T>(choices: [T; 2])
+    fn is_read_back<T, const N: usize>(choices: [T; N])
     where
         T: FromStr<Err = ChoiceError> + fmt::Display + fmt::Debug + PartialEq,
     {
@@ -216,6 +256,7 @@ mod tests {
         is_read_back([OnFailure::RollBack, OnFailure::Freeze]);
         is_read_back([AfterRollback::KeepTemplate, AfterRollback::RestoreTemplate]);
         is_read_back([CanaryOn::Template, CanaryOn::Containers]);
+        is_read_back([OnNoData::Fail, OnNoData::Wait, OnNoData::Pass]);
         is_read_back([KnownGood::Checks, KnownGood::Bypass]);
         is_read_back([CompletedContainers::Count, CompletedContainers::Ignore]);
     }
@@ -244,6 +285,11 @@ mod tests {
             assert_eq!(
                 text.parse::<OnFailure>(),
                 Err(ChoiceError::Word(["rollback", "freeze"])),
+                "{text:?}"
+            );
+            assert_eq!(
+                text.parse::<OnNoData>(),
+                Err(ChoiceError::OneOfThree(["fail", "wait", "pass"])),
                 "{text:?}"
             );
         }

@@ -41,7 +41,7 @@ pub use bound::{Bound, BoundError};
 pub(crate) use channels::post_url;
 pub use channels::{Address, Audience, Channel, ChannelError, ChannelName, Medium, Occasion};
 pub use choices::{
-    AfterRollback, CanaryOn, ChoiceError, CompletedContainers, KnownGood, OnFailure,
+    AfterRollback, CanaryOn, ChoiceError, CompletedContainers, KnownGood, OnFailure, OnNoData,
 };
 pub use labels::LabelError;
 pub use load::{Content, ExpressionCheck, Loaded, Reading, Setting};
@@ -181,22 +181,29 @@ impl Service {
 ///
 /// Whether it is PromQL has been asked of the [`ExpressionCheck`] that the file was loaded with.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Expression(String);
+pub struct Expression {
+    text: String,
+    /// `on_no_data`: what it means that a pod still has no series after `no_data_grace`.
+    pub on_no_data: OnNoData,
+}
 
 impl Expression {
     /// Takes an expression as it is.
     pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
+        Self {
+            text: text.into(),
+            on_no_data: OnNoData::default(),
+        }
     }
 
     /// The expression as written.
     pub fn text(&self) -> &str {
-        &self.0
+        &self.text
     }
 }
 
 impl std::fmt::Display for Expression {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }

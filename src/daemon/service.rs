@@ -14,7 +14,7 @@ use super::roster::{Assignment, By, End, Wish};
 use super::sign::{Left, Sign};
 use super::told::{Standing, Told};
 use super::turns::Turns;
-use crate::analysis::{CheckReport, Checker, Finding, Metrics, PodName, Query};
+use crate::analysis::{CheckReport, Checker, Finding, Metrics, Pods, Query};
 use crate::cluster::{Cluster, ClusterError, Condition, Events, Notice, Registered, Tone};
 use crate::config::{Service, display_duration};
 use crate::notify::{Alert, Alerts};
@@ -526,15 +526,10 @@ impl ServiceTask {
         pause
     }
 
-    fn begin_check(&mut self, pods: Vec<String>) {
+    fn begin_check(&mut self, pods: Pods) {
         let queries = self.queries.clone();
         let interval = self.service().check_interval;
         let metrics = self.shared.settings.borrow().metrics.clone();
-        // The API server's names always are names.
-        let pods: Vec<PodName> = pods
-            .iter()
-            .filter_map(|pod| PodName::new(pod).ok())
-            .collect();
         self.check = Some(tokio::spawn(async move {
             Checker::new(metrics, interval).check(&queries, &pods).await
         }));
@@ -551,6 +546,9 @@ impl ServiceTask {
 fn queries_of(service: &Service) -> Vec<Query> {
     let expressions = service.success.iter();
     expressions
-        .filter_map(|expression| Query::parse(expression.text()).ok())
+        .filter_map(|expression| {
+            let query = Query::parse(expression.text()).ok()?;
+            Some(query.with_on_no_data(expression.on_no_data))
+        })
         .collect()
 }

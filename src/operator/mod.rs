@@ -23,7 +23,7 @@ mod wait;
 
 pub use history::{Mark, Version, history, versions};
 pub use order::{OrderError, TakenBack, give, give_all};
-pub use query::{Cast, Found, Row, Tried, cast, summary, try_out};
+pub use query::{Cast, Found, Part, Row, Tried, cast, summary, try_out};
 pub use service::{DeploymentName, Service, Unusable, problem};
 pub use status::{Report, Standing, table};
 pub use wait::{Waited, wait};

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::service::{Service, Unusable};
 use super::table::Table;
-use crate::analysis::{Checker, Finding, Metrics, PodName, Query, Value, Values, values};
+use crate::analysis::{Checker, Finding, Metrics, PodName, Pods, Query, Value, Values, values};
 use crate::cluster::Sight;
 use crate::rollout::observation::{Deployment, Life};
 
@@ -21,8 +21,9 @@ pub struct Cast {
     pub service: Service,
     /// Whose pods they are.
     pub part: Part,
-    /// The pods, alive; by their names.
-    pub pods: Vec<PodName>,
+    /// The pods, alive; by their names. Where no two versions run side by side those that play the canary play the primary
+    /// too.
+    pub pods: Pods,
 }
 
 /// Whose pods play the canary.
@@ -38,18 +39,21 @@ pub enum Part {
 
 impl fmt::Display for Cast {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let number = self.pods.len();
-        let pods = if number == 1 { "pod" } else { "pods" };
+        let number = self.pods.canary.len();
+        let (pods, play) = match number {
+            1 => ("pod", "plays"),
+            _ => ("pods", "play"),
+        };
         let service = &self.service;
         match self.part {
             Part::Original => write!(
                 f,
-                "{service}: no rollout is open, {number} {pods} play the canary"
+                "{service}: no rollout is open, {number} {pods} {play} the canary"
             ),
             Part::Canary => write!(f, "{service}: a rollout is open, {number} canary {pods}"),
             Part::Primary => write!(
                 f,
-                "{service}: a rollout is open without canary pods, {number} {pods} of the accepted version play the canary"
+                "{service}: a rollout is open without canary pods, {number} {pods} of the accepted version {play} the canary"
             ),
         }
     }
@@ -81,18 +85,26 @@ pub fn cast(sight: &Sight) -> Result<Cast, Unusable> {
         });
         ours.map(pods).unwrap_or_default()
     };
-    let (part, pods) = [
+    let primary = clone(&seen.primary);
+    let (part, canary) = [
         (Part::Canary, clone(&seen.canary)),
         (Part::Original, pods(original)),
-        (Part::Primary, clone(&seen.primary)),
+        (Part::Primary, primary.clone()),
     ]
     .into_iter()
     .find(|(_, pods)| !pods.is_empty())
     .unwrap_or((Part::Original, BTreeSet::new()));
+    let primary = match part {
+        Part::Canary => primary,
+        Part::Original | Part::Primary => canary.clone(),
+    };
     Ok(Cast {
         service,
         part,
-        pods: pods.into_iter().collect(),
+        pods: Pods {
+            canary: canary.into_iter().collect(),
+            primary: primary.into_iter().collect(),
+        },
     })
 }
 
@@ -149,25 +161,33 @@ pub async fn try_out(
     metrics: &Arc<dyn Metrics>,
     check_interval: Duration,
     queries: &[Query],
-    pods: &[PodName],
+    pods: &Pods,
 ) -> Vec<Tried> {
     let mut checker = Checker::new(Arc::clone(metrics), check_interval);
     let mut tried = Vec::with_capacity(queries.len());
     for query in queries {
         let report = checker.check(std::slice::from_ref(query), pods).await;
-        let (values, warnings) = values(metrics.as_ref(), check_interval, query, pods).await;
+        let verdicts = Verdicts::of(query, &report.findings);
         let subjects: Vec<Option<&PodName>> = if query.mentions_pod() {
-            pods.iter().map(Some).collect()
+            pods.canary.iter().map(Some).collect()
         } else {
             vec![None]
         };
-        let verdicts = Verdicts::of(query, &report.findings);
-        let rows = subjects.iter().zip(values);
+        let judged: Vec<Option<&PodName>> = subjects
+            .iter()
+            .copied()
+            .filter(|pod| verdicts.has(*pod))
+            .collect();
+        let (values, warnings) =
+            values(metrics.as_ref(), check_interval, query, pods, &judged).await;
+        let mut values: BTreeMap<Option<&PodName>, Values> =
+            judged.into_iter().zip(values).collect();
         tried.push(Tried {
             expression: query.text(),
-            asked: query.judged(subjects.first().copied().flatten()),
-            rows: rows
-                .map(|(pod, values)| verdicts.row(query, *pod, values))
+            asked: query.judged(subjects.first().copied().flatten(), pods),
+            rows: subjects
+                .iter()
+                .map(|pod| verdicts.row(query, *pod, values.remove(pod)))
                 .collect(),
             warnings,
         });
@@ -203,7 +223,11 @@ impl<'a> Verdicts<'a> {
         verdicts
     }
 
-    fn row(&self, query: &Query, pod: Option<&PodName>, values: Values) -> Row {
+    fn has(&self, pod: Option<&PodName>) -> bool {
+        self.by_pod.contains_key(&pod.map(PodName::as_str))
+    }
+
+    fn row(&self, query: &Query, pod: Option<&PodName>, values: Option<Values>) -> Row {
         let about_it = format!("{} ", query.shown(pod));
         let how = |text: &str| text.strip_prefix(&about_it).unwrap_or(text).to_owned();
         let found = match self.by_pod.get(&pod.map(PodName::as_str)) {
@@ -217,7 +241,7 @@ impl<'a> Verdicts<'a> {
         Row {
             pod: pod.cloned(),
             found,
-            values: values.unwrap_or_default(),
+            values: values.and_then(Result::ok).unwrap_or_default(),
         }
     }
 }
@@ -234,13 +258,14 @@ impl Row {
             Found::NoData(how) => (Some(how), false),
             Found::Unavailable(reason) => return reason.clone(),
         };
+        let pod = self.pod.as_ref().map_or("", PodName::as_str);
         let values: Vec<&Value> = failing.into_iter().chain(holding).collect();
         let mut shown: Vec<String> = values
             .iter()
             .take(SHOWN_SERIES)
             .map(|value| match values.len() {
                 1 => value.to_string(),
-                _ => format!("{value} {}", value.series),
+                _ => format!("{value} {}", value.series.without_value(pod)),
             })
             .collect();
         match values.len().saturating_sub(SHOWN_SERIES) {

@@ -8,7 +8,7 @@ use super::observation::{Container, Disruption, End, Life, Observation, Pod, Pod
 use super::plan::{Event, Next, Plan, Status};
 use super::state::{Cause, Checks, Elapsed, Failure, KnownPod, Over, Phase, Said, Stage};
 use super::step::{Kind, Stand, stand};
-use crate::analysis::{CheckReport, NoDataMeans, Verdict};
+use crate::analysis::{CheckReport, Finding, Grace, Verdict};
 use crate::config::{CompletedContainers, Service, display_duration};
 
 /// Judges what a check found, and decides what follows.
@@ -50,6 +50,19 @@ pub fn judge(
     }
 }
 
+/// A canary pod that has failed since the last check is a failed check at once: by the time of the next one it may have
+/// been deleted, and its successor is clean (case K22).
+pub(super) fn at_once(stand: &Stand<'_>, status: &Status) -> Option<Plan> {
+    let is_new = |pod: &Pod| {
+        let known = stand.step.checks.pods.get(&pod.uid);
+        known.is_none_or(|known| known.over == Over::NotSeen)
+    };
+    let nothing = CheckReport::default();
+    ended(stand)
+        .any(is_new)
+        .then(|| Judgement::new(stand, &nothing).conclude(stand, status.clone()))
+}
+
 struct Judgement {
     verdict: Verdict,
     /// The step's findings with this check counted.
@@ -74,7 +87,9 @@ impl Judgement {
         let alive: Vec<&str> = stand.canary_pods().map(|pod| pod.name.as_str()).collect();
         let mut report = report.clone();
         report.drop_pods(|pod| !alive.contains(&pod));
-        match report.verdict(|pod| no_data_means(stand, &checks, pod)) {
+        let verdict = report.verdict(|pod, expression| grace(stand, &checks, pod, expression));
+        remember_data(stand, &mut checks, &report);
+        match verdict {
             Verdict::Passed => {}
             Verdict::Failed(found) => failures.extend(found),
             Verdict::Inconclusive(found) => doubts.extend(found),
@@ -170,20 +185,54 @@ impl Judgement {
     }
 }
 
-/// What it means that a pod has no series: nothing while it is not ready, or has been asked about for less than
-/// `no_data_grace`, each pod by itself: one that came in place of another has not been scraped yet either (case K16).
-fn no_data_means(stand: &Stand<'_>, checks: &Checks, pod: Option<&str>) -> NoDataMeans {
+/// Whether a pod may still be without series for an expression: while it is not ready; and while it has had none in this
+/// step, until it has been asked about for `no_data_grace`, each pod by itself: one that came in place of another has not
+/// been scraped yet either (case K16).
+fn grace(stand: &Stand<'_>, checks: &Checks, pod: Option<&str>, expression: &str) -> Grace {
     let asked = match pod {
         None => checks.asked.duration(),
         Some(name) => match stand.canary_pods().find(|pod| pod.name == name) {
-            Some(pod) if pod.ready == Ready::Yes => checks.asked_about(&pod.uid),
-            Some(_) | None => return NoDataMeans::Wait,
+            Some(pod) if pod.ready == Ready::Yes => {
+                if checks.has_had_data(&pod.uid, expression) {
+                    return Grace::Over;
+                }
+                checks.asked_about(&pod.uid)
+            }
+            Some(_) | None => return Grace::Running,
         },
     };
     if asked < stand.pass.service.no_data_grace {
-        NoDataMeans::Wait
+        Grace::Running
     } else {
-        NoDataMeans::Fail
+        Grace::Over
+    }
+}
+
+/// Whose grace for what is over since there was data. What is over anyway need not be remembered.
+fn remember_data(stand: &Stand<'_>, checks: &mut Checks, report: &CheckReport) {
+    let grace = stand.pass.service.no_data_grace;
+    for pod in stand.canary_pods() {
+        if checks.asked_about(&pod.uid) >= grace {
+            checks.forget_data(&pod.uid);
+            continue;
+        }
+        for finding in &report.findings {
+            match finding {
+                Finding::Passed {
+                    pod: Some(name),
+                    expression,
+                }
+                | Finding::Failed {
+                    pod: Some(name),
+                    expression,
+                    ..
+                } if *name == pod.name => checks.had_data(&pod.uid, expression),
+                Finding::Passed { .. }
+                | Finding::Failed { .. }
+                | Finding::NoData { .. }
+                | Finding::Unavailable { .. } => {}
+            }
+        }
     }
 }
 
@@ -191,13 +240,7 @@ fn no_data_means(stand: &Stand<'_>, checks: &Checks, pod: Option<&str>) -> NoDat
 /// and container, unless it is by design: `ignore_containers` (K20), `ignore_completed` and `max_restarts` (K21). A pod that
 /// was told to end, or was driven out, is no evidence either way.
 fn crashes(stand: &Stand<'_>, checks: &mut Checks) -> Vec<String> {
-    let ended = stand.pass.observation.pods.iter().filter(|pod| {
-        pod.owner == stand.set.uid
-            && pod.phase == PodPhase::Failed
-            && pod.life == Life::Alive
-            && pod.disruption == Disruption::None
-    });
-    let pods: Vec<&Pod> = stand.canary_pods().chain(ended).collect();
+    let pods: Vec<&Pod> = stand.canary_pods().chain(ended(stand)).collect();
     let (service, asked) = (stand.pass.service, checks.asked);
     checks
         .pods
@@ -242,6 +285,16 @@ fn crashes(stand: &Stand<'_>, checks: &mut Checks) -> Vec<String> {
         }
     }
     found
+}
+
+/// The canary's pods that have failed by themselves.
+fn ended<'a>(stand: &'a Stand<'_>) -> impl Iterator<Item = &'a Pod> {
+    stand.pass.observation.pods.iter().filter(|pod| {
+        pod.owner == stand.set.uid
+            && pod.phase == PodPhase::Failed
+            && pod.life == Life::Alive
+            && pod.disruption == Disruption::None
+    })
 }
 
 /// How often a container has restarted since the last check; from now on that is known.

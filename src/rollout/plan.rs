@@ -12,6 +12,7 @@ use super::observation::Role;
 use super::replicas::Counts;
 use super::state::{Bypass, Cause, Failure, Outcome, Rejection, Rewrite};
 use super::template::RolloutNumber;
+use crate::analysis::Pods;
 use crate::config::{OnFailure, display_duration};
 
 /// The outcome of one pass.
@@ -34,7 +35,7 @@ pub enum Next {
     /// Look again, at the API server itself: the decision must not rest on a cache (design section 3, fact 4).
     LookLive,
     /// Ask Prometheus about these pods, then judge.
-    Check(Vec<String>),
+    Check(Pods),
     /// Wait until something changes, at most this long.
     Wait(Option<Duration>),
     /// The service is given back: there is nothing more to do, ever.

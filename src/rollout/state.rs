@@ -1,7 +1,7 @@
 //! What is remembered of a service between two passes, and between two lives of the daemon: the contents of the
 //! state object's annotation. Everything else is derived anew from the cluster (design section 4, promise 5).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -286,6 +286,27 @@ impl Checks {
         self.asked.duration().saturating_sub(since.duration())
     }
 
+    /// Whether this pod has had data for this expression in this step, as far as that is remembered.
+    pub fn has_had_data(&self, pod: &Uid, expression: &str) -> bool {
+        self.pods
+            .get(pod)
+            .is_some_and(|known| known.data.contains(&fingerprint(expression)))
+    }
+
+    /// This pod has data for this expression.
+    pub fn had_data(&mut self, pod: &Uid, expression: &str) {
+        if let Some(known) = self.pods.get_mut(pod) {
+            known.data.insert(fingerprint(expression));
+        }
+    }
+
+    /// Its grace is over, so that it is all the same what it has had.
+    pub fn forget_data(&mut self, pod: &Uid) {
+        if let Some(known) = self.pods.get_mut(pod) {
+            known.data.clear();
+        }
+    }
+
     /// Whether the last check said neither yes nor no.
     pub fn in_doubt(&self) -> bool {
         self.doubt_for.is_some()
@@ -296,6 +317,7 @@ impl Checks {
         let known = |(pod, known): (&Uid, &KnownPod)| {
             let known = KnownPod {
                 since: Elapsed::ZERO,
+                data: BTreeSet::new(),
                 ..known.clone()
             };
             (known != KnownPod::default()).then(|| (pod.clone(), known))
@@ -409,6 +431,17 @@ pub struct KnownPod {
     /// Whether it was seen to be over.
     #[serde(skip_serializing_if = "Over::is_not_seen", default)]
     pub over: Over,
+    /// The expressions, by [`fingerprint`], for which it has had data in this step, until its grace is over: so long they
+    /// tell whether it has any *yet* (case K16).
+    #[serde(skip_serializing_if = "BTreeSet::is_empty", default)]
+    pub data: BTreeSet<u32>,
+}
+
+/// A short name for an expression, which need not be told from all others, but from those of the same service: FNV-1a.
+fn fingerprint(expression: &str) -> u32 {
+    expression.bytes().fold(0x811c_9dc5, |hash: u32, byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    })
 }
 
 /// Whether checks have seen that a pod was over.
@@ -696,6 +729,7 @@ mod tests {
                 restarts: BTreeMap::from([("worker".to_owned(), 3)]),
                 counted: 2,
                 over: Over::Seen,
+                data: BTreeSet::from([fingerprint("a > 5")]),
             },
         );
         for phase in [

@@ -7,12 +7,14 @@ use super::action::{Action, CloneRole};
 use super::decide::{Pass, images};
 use super::freeze::let_shrink;
 use super::handover::scale;
+use super::judge;
 use super::observation::{Deployment, Life, Observed, Pod, Ready, ReplicaSet, Role, Rolling};
 use super::open::create_primary;
 use super::plan::{Event, Next, Plan, Position, Status};
 use super::replicas::{Balance, Counting, Counts, Envelope, Ladder, Side, Sides, balance};
 use super::state::{Ahead, Cause, Checks, Elapsed, Failure, Motion, Phase, Stage, Step};
 use super::template::TemplateHash;
+use crate::analysis::{PodName, Pods};
 use crate::config::{Bound, OnFailure, Service, display_duration};
 
 /// Whether a step is checked.
@@ -247,6 +249,32 @@ impl<'a> Stand<'a> {
             .pods
             .iter()
             .filter(move |pod| pod.owner == uid && pod.is_alive())
+    }
+
+    /// The live pods that a check begins with, by role (case K59).
+    fn asked_about(&self) -> Pods {
+        // The API server's names always are names.
+        let names = |pods: &mut dyn Iterator<Item = &Pod>| {
+            pods.filter_map(|pod| PodName::new(&pod.name).ok())
+                .collect()
+        };
+        let observation = self.pass.observation;
+        let of_primary = |pod: &&Pod| {
+            observation
+                .replica_sets
+                .iter()
+                .any(|set| set.uid == pod.owner && set.owner == self.primary.uid)
+        };
+        Pods {
+            canary: names(&mut self.canary_pods()),
+            primary: names(
+                &mut observation
+                    .pods
+                    .iter()
+                    .filter(|pod| pod.is_alive())
+                    .filter(of_primary),
+            ),
+        }
     }
 
     /// Available canary pods, by the more cautious of two witnesses that may both be behind.
@@ -641,6 +669,9 @@ impl<'a> Stand<'a> {
             }
             Stage::Checking => {
                 let status = self.status(Stage::Checking);
+                if let Some(plan) = judge::at_once(self, &status) {
+                    return plan;
+                }
                 let rest = match self.step.checks.since_last {
                     Some(since) => service.check_interval.saturating_sub(since.duration()),
                     None => Duration::ZERO,
@@ -648,11 +679,10 @@ impl<'a> Stand<'a> {
                 if rest > Duration::ZERO {
                     return Plan::wait_for(status, rest);
                 }
-                let pods = self.canary_pods().map(|pod| pod.name.clone()).collect();
                 return Plan {
                     status,
                     events: Vec::new(),
-                    next: Next::Check(pods),
+                    next: Next::Check(self.asked_about()),
                 };
             }
         };

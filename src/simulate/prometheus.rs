@@ -11,7 +11,7 @@ use promql_parser::parser::Expr;
 use super::cluster::{Cluster, Kind, Lifeline};
 use super::scenario::{Trouble, Which};
 use crate::analysis::{
-    Answer, Labels, Measure, Metrics, PodName, Query, Response, Rule, Sample, Unavailable,
+    Answer, Labels, Measure, Metrics, NO_POD, Query, Response, Role, Rule, Sample, Unavailable,
 };
 
 /// How long an answer takes.
@@ -19,6 +19,15 @@ const LATENCY: Duration = Duration::from_millis(20);
 
 /// The placeholder for a pod's name in what [`Query`] shows.
 const POD: &str = "<<pod>>";
+
+/// All placeholders.
+const PLACEHOLDERS: [&str; 3] = [POD, Role::Canary.placeholder(), Role::Primary.placeholder()];
+
+/// What stands for names in the shape of a text.
+const HOLE: char = '\u{0}';
+
+/// The label of a pod's series where the expression does not tell.
+const LABEL: &str = "pod";
 
 /// What Prometheus sees, as it changes during a simulation.
 #[derive(Default)]
@@ -42,8 +51,8 @@ pub(super) struct Prometheus {
 /// An expression of the configuration.
 struct Known {
     query: Query,
-    /// What is asked, with the placeholder.
-    judged: String,
+    /// What is asked, whatever the names in it.
+    shape: Shape,
     values: Values,
 }
 
@@ -53,12 +62,28 @@ struct Values {
     failing: (f64, f64),
 }
 
+/// A query without the names in it, so that it is found again whichever pods it is about.
+#[derive(Debug, PartialEq)]
+struct Shape {
+    text: String,
+    /// The names that stood in each hole.
+    names: Vec<Vec<String>>,
+}
+
 /// What a question is about.
 struct Question<'a> {
     number: usize,
     known: &'a Known,
-    pod: Option<String>,
+    about: About,
     part: Part,
+}
+
+/// Whom a question is about.
+enum About {
+    /// The pods of these names.
+    Pods(Vec<String>),
+    /// Nobody in particular.
+    All,
 }
 
 /// Which part of an expression is asked for.
@@ -77,7 +102,7 @@ enum Part {
 impl Prometheus {
     pub fn new(cluster: Cluster, namespace: &str, worker: &str, queries: Vec<Query>) -> Self {
         let known = |query: Query| Known {
-            judged: query.judged(None),
+            shape: Shape::of_template(&query.template()),
             values: Values::of(&query),
             query,
         };
@@ -138,9 +163,21 @@ impl Prometheus {
         let Some(question) = self.understand(text) else {
             return Ok(Answer::Vector(Vec::new()));
         };
-        let troubles = self.troubles(question.pod.as_deref());
+        let samples = match &question.about {
+            About::All => vec![self.sample(&question, None)],
+            About::Pods(pods) => {
+                let pods = pods.iter().filter(|pod| self.exists(pod));
+                pods.map(|pod| self.sample(&question, Some(pod))).collect()
+            }
+        };
+        Ok(Answer::Vector(samples.into_iter().flatten().collect()))
+    }
+
+    /// The sample of a pod, or of all, if there is one.
+    fn sample(&self, question: &Question<'_>, pod: Option<&str>) -> Option<Sample> {
+        let troubles = self.troubles(pod);
         if troubles.contains(&Trouble::NoData) {
-            return Ok(Answer::Vector(Vec::new()));
+            return None;
         }
         let failing = troubles.iter().any(|trouble| match trouble {
             Trouble::Metrics(Which::All) => true,
@@ -158,19 +195,22 @@ impl Prometheus {
             values.holding
         };
         let value = match (question.part, question.known.query.rule()) {
-            (Part::Whole, Rule::SetOperation) if failing => {
-                return Ok(Answer::Vector(Vec::new()));
-            }
+            (Part::Whole, Rule::SetOperation) if failing => return None,
             (Part::Whole, Rule::Comparison | Rule::Inequality) if failing => 0.0,
             (Part::Whole | Part::Presence, _) => 1.0,
             (Part::Left, _) => left,
             (Part::Right, _) => right,
         };
-        let labels = question.pod.as_deref().map(|pod| ("pod", pod));
-        Ok(Answer::Vector(vec![Sample {
+        let labels = pod.map(|pod| (question.known.shape.label(), pod));
+        Some(Sample {
             labels: Labels::new(labels),
             measure: Measure::Number(value),
-        }]))
+        })
+    }
+
+    fn exists(&self, pod: &str) -> bool {
+        self.cluster
+            .look(|now| now.get(Kind::Pod, &self.namespace, pod).is_some())
     }
 
     /// What is wrong with a pod, or, where none is named, with any version that has a pod.
@@ -200,63 +240,118 @@ impl Prometheus {
     }
 
     fn understand(&self, text: &str) -> Option<Question<'_>> {
-        let pod = self.pod_in(text);
-        let name = pod.as_deref().and_then(|pod| PodName::new(pod).ok());
+        let asked = Shape::of(text, |name| name == NO_POD || self.exists(name));
         let numbered = || self.expressions.iter().zip(1..);
-        let whole = |known: &Known| known.query.judged(name.as_ref());
-        let question = |number, known, part| Question {
-            number,
-            known,
-            pod: pod.clone(),
-            part,
+        // Whose names stand in the holes of what is asked, the first of which is this one of the whole expression.
+        let about = |known: &Known, first: usize| {
+            let of_pods = known.shape.names.iter().skip(first).zip(&asked.names);
+            let mut pods: Vec<String> = of_pods
+                .filter(|(hole, _)| hole.iter().any(|name| name == POD))
+                .flat_map(|(_, names)| names.clone())
+                .collect();
+            pods.sort();
+            pods.dedup();
+            if pods.is_empty() {
+                About::All
+            } else {
+                About::Pods(pods)
+            }
         };
-        if let Some((known, number)) = numbered().find(|(known, _)| whole(known) == text) {
-            return Some(question(number, known, Part::Whole));
+        if let Some((known, number)) = numbered().find(|(known, _)| known.shape.text == asked.text)
+        {
+            return Some(Question {
+                number,
+                known,
+                about: about(known, 0),
+                part: Part::Whole,
+            });
         }
         // A side of a comparison stands in it as it is asked for; what else is asked belongs to a set operation.
         let side = numbered().find_map(|(known, number)| {
-            let whole = whole(known);
-            let at = whole.find(text)?;
-            let before = whole.get(..at)?;
+            let at = known.shape.text.find(&asked.text)?;
+            let before = known.shape.text.get(..at)?;
             let part = if before.chars().all(|c| c == '(' || c.is_whitespace()) {
                 Part::Left
             } else {
                 Part::Right
             };
-            (known.query.rule() != Rule::SetOperation).then(|| question(number, known, part))
+            (known.query.rule() != Rule::SetOperation).then(|| Question {
+                number,
+                known,
+                about: about(known, before.matches(HOLE).count()),
+                part,
+            })
         });
         side.or_else(|| {
             numbered()
                 .find(|(known, _)| known.query.rule() == Rule::SetOperation)
-                .map(|(known, number)| question(number, known, Part::Presence))
+                .map(|(known, number)| Question {
+                    number,
+                    known,
+                    about: about(known, 0),
+                    part: Part::Presence,
+                })
         })
+    }
+}
+
+impl Shape {
+    /// The shape of what is asked, with placeholders in place of names.
+    fn of_template(text: &str) -> Self {
+        Self::of(text, |name| PLACEHOLDERS.contains(&name))
     }
 
-    /// The pod that a question names: by what stands before the placeholder, else by the names of all pods.
-    fn pod_in(&self, text: &str) -> Option<String> {
-        let by_place = self.expressions.iter().find_map(|known| {
-            let (before, _) = known.judged.split_once(POD)?;
-            let rest = text.strip_prefix(before)?;
-            let name: String = rest
-                .chars()
-                .filter(|c| *c != '\\')
-                .take_while(|c| c.is_ascii_alphanumeric() || "-.".contains(*c))
-                .collect();
-            let exists = |now: &super::cluster::Snapshot<'_>| {
-                now.get(Kind::Pod, &self.namespace, &name).is_some()
-            };
-            self.cluster.look(exists).then_some(name)
-        });
-        by_place.or_else(|| {
-            let plain = text.replace('\\', "");
-            self.cluster.look(|now| {
-                now.list(Kind::Pod, &self.namespace)
-                    .map(super::cluster::Object::name)
-                    .find(|name| plain.contains(name))
-                    .map(str::to_owned)
-            })
-        })
+    /// The shape of `text`, in which alternatives are names as soon as one of them is.
+    fn of(text: &str, is_name: impl Fn(&str) -> bool) -> Self {
+        // Names stand alone where one is asked about, and in a regular expression where many are.
+        let plain = text.replace("[.]", ".").replace("=~", "=");
+        let mut shape = Self {
+            text: String::new(),
+            names: Vec::new(),
+        };
+        let mut rest = plain.as_str();
+        while let Some(first) = rest.chars().next() {
+            let length = rest.find(|c| !may_be_in_names(c)).unwrap_or(rest.len());
+            let run = rest.get(..length).unwrap_or_default();
+            // A dot behind it is the regular expression's.
+            let names = run.trim_end_matches('.');
+            if !names.is_empty() && names.split('|').any(&is_name) {
+                shape.text.push(HOLE);
+                shape
+                    .names
+                    .push(names.split('|').map(str::to_owned).collect());
+                rest = rest.get(names.len()..).unwrap_or_default();
+            } else {
+                let length = length.max(first.len_utf8());
+                shape.text.push_str(rest.get(..length).unwrap_or_default());
+                rest = rest.get(length..).unwrap_or_default();
+            }
+        }
+        // A group around names is how they stand beside something else.
+        shape.text = shape.text.replace("(?:\u{0})", "\u{0}");
+        shape
     }
+
+    /// The label whose value the first hole is.
+    fn label(&self) -> &str {
+        let before = self.text.split(HOLE).next().unwrap_or_default();
+        let before = before.trim_end_matches(['"', '\'', '`']).trim_end();
+        let Some(before) = before.strip_suffix('=') else {
+            return LABEL;
+        };
+        let before = before.trim_end().trim_end_matches('"');
+        let is_in_label = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let from = before.rfind(|c| !is_in_label(c)).map_or(0, |at| at + 1);
+        before
+            .get(from..)
+            .filter(|label| !label.is_empty())
+            .unwrap_or(LABEL)
+    }
+}
+
+/// Names, the placeholder, and what stands between alternatives.
+fn may_be_in_names(c: char) -> bool {
+    c.is_ascii_lowercase() || c.is_ascii_digit() || "-.|<>".contains(c)
 }
 
 struct Client {
@@ -287,8 +382,7 @@ impl Metrics for Client {
 impl Values {
     /// Values that make a comparison true, and such that make it false.
     fn of(query: &Query) -> Self {
-        let pod = PodName::new("pod").ok();
-        let tree = promql_parser::parser::parse(&query.judged(pod.as_ref()));
+        let tree = promql_parser::parser::parse(&query.template());
         let sides = tree.ok().and_then(|tree| {
             let Expr::Binary(binary) = without_parentheses(&tree) else {
                 return None;
@@ -381,6 +475,53 @@ fn number(tree: &Expr) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_query_is_found_again_whichever_pods_it_is_about() {
+        let pods = ["a-1", "b.c-2"];
+        let shape = |text: &str| Shape::of(text, |name| name == NO_POD || pods.contains(&name));
+        let cases = [
+            (
+                r#"x{p="<<pod>>"} > 5"#,
+                r#"x{p="a-1"} > 5"#,
+                vec![vec!["a-1"]],
+            ),
+            (
+                r#"x{p="<<pod>>"} > 5"#,
+                r#"x{p=~"a-1|gone-3|b[.]c-2"} > 5"#,
+                vec![vec!["a-1", "gone-3", "b.c-2"]],
+            ),
+            (
+                r#"x{p=~"<<pod>>.*"} < y{q=~"z|<<pod>>"}"#,
+                r#"x{p=~"a-1.*"} < y{q=~"z|a-1"}"#,
+                vec![vec!["a-1"], vec!["z", "a-1"]],
+            ),
+            (
+                r#"x{p="<<pod>>"} > scalar(avg(x{p=~"<<primary>>"}))"#,
+                r#"x{p=~"a-1|b[.]c-2"} > scalar(avg(x{p=~"-no-pod-"}))"#,
+                vec![vec!["a-1", "b.c-2"], vec![NO_POD]],
+            ),
+            (
+                r#"x{p!~"z.*<<canary>>"} > 0"#,
+                r#"x{p!~"z.*(?:a-1|b[.]c-2)"} > 0"#,
+                vec![vec!["a-1", "b.c-2"]],
+            ),
+        ];
+        for (template, asked, names) in cases {
+            let known = Shape::of_template(template);
+            assert_eq!(shape(asked).text, known.text, "{asked}");
+            assert_eq!(shape(asked).names, names, "{asked}");
+        }
+        let labels = [
+            (r#"x{kubernetes_pod = "<<pod>>"}"#, "kubernetes_pod"),
+            (r#"x{app="y",pod_name=~`<<pod>>`}"#, "pod_name"),
+            (r#"label_replace(x, "pod", "<<pod>>", "", "")"#, "pod"),
+            ("up", "pod"),
+        ];
+        for (text, label) in labels {
+            assert_eq!(Shape::of_template(text).label(), label, "{text}");
+        }
+    }
 
     #[test]
     fn the_values_of_a_comparison_make_it_true_and_false() {

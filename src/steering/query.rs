@@ -64,7 +64,7 @@ async fn ask(arguments: Arguments) -> Result<ExitCode, String> {
         .await
         .map_err(|error| operator::problem(&error))?;
     let cast = operator::cast(&sight).map_err(|unusable| unusable.to_string())?;
-    if cast.pods.is_empty() {
+    if cast.pods.canary.is_empty() {
         return Err(format!(
             "{}: there is no running pod to ask about",
             cast.service

@@ -24,6 +24,7 @@ pub struct Bed {
     pub control_plane: ControlPlane,
     pub kubelet: Arc<Kubelet>,
     pub metrics: Arc<Metrics>,
+    pub metrics_port: u16,
     pub prometheus: Prometheus,
     pub audit: Audit,
     /// May do everything.
@@ -116,6 +117,7 @@ impl Bed {
             control_plane,
             kubelet,
             metrics,
+            metrics_port: port,
             prometheus,
             audit,
             client,

@@ -20,6 +20,7 @@ mod bed;
 mod control_plane;
 mod daemon;
 mod facts;
+mod guarded;
 mod itself;
 mod kubelet;
 mod measures;

@@ -41,13 +41,7 @@ impl Prometheus {
     ) -> Result<Self, String> {
         let [port] = process::free_ports().map_err(|e| e.to_string())?;
         let config = data.path().join("prometheus.json");
-        let scrape = json!({
-            "global": {"scrape_interval": "500ms", "scrape_timeout": "500ms"},
-            "scrape_configs": [{
-                "job_name": "pods", "honor_labels": true, "static_configs": [{"targets": [format!("127.0.0.1:{metrics_port}")]}],
-            }],
-        });
-        std::fs::write(&config, scrape.to_string()).map_err(|e| e.to_string())?;
+        std::fs::write(&config, scraping(metrics_port)).map_err(|e| e.to_string())?;
         let mut command = process::command(&programs.prometheus);
         command
             .arg(format!("--config.file={}", config.display()))
@@ -84,6 +78,17 @@ impl Prometheus {
     }
 }
 
+/// A configuration that scrapes this port twice a second (JSON is YAML).
+pub fn scraping(metrics_port: u16) -> String {
+    json!({
+        "global": {"scrape_interval": "500ms", "scrape_timeout": "500ms"},
+        "scrape_configs": [{
+            "job_name": "pods", "honor_labels": true, "static_configs": [{"targets": [format!("127.0.0.1:{metrics_port}")]}],
+        }],
+    })
+    .to_string()
+}
+
 /// How the stub answers.
 #[derive(Clone)]
 pub enum Answer {
@@ -97,11 +102,11 @@ pub enum Answer {
     Nonsense,
     /// No series at all.
     Empty,
-    /// At once, to every question: one series with this value.
+    /// At once, to every question: one series with this value for each pod in it.
     Value(f64),
     /// After this time, like the other one.
     Slow(Duration, Box<Answer>),
-    /// At once, what this says to the expression: one series with the value, or none.
+    /// At once, what this says to the expression: one series with the value for each pod in it, or none.
     By(Arc<Judge>),
     /// Never.
     Never,
@@ -240,13 +245,21 @@ async fn answer(
                     .to_string(),
             ),
             Answer::Nonsense => respond(StatusCode::OK, "<html>login</html>".to_owned()),
-            Answer::Value(value) => respond(
-                StatusCode::OK,
-                json!({"status": "success", "data": {
-                    "resultType": "vector", "result": [{"metric": {}, "value": [1, value.to_string()]}],
-                }})
-                .to_string(),
-            ),
+            Answer::Value(value) => {
+                let series = |metric: serde_json::Value| json!({"metric": metric, "value": [1, value.to_string()]});
+                let mut result: Vec<_> = pods_named(&expression)
+                    .into_iter()
+                    .map(|pod| series(json!({"pod": pod})))
+                    .collect();
+                if result.is_empty() {
+                    result.push(series(json!({})));
+                }
+                respond(
+                    StatusCode::OK,
+                    json!({"status": "success", "data": {"resultType": "vector", "result": result}})
+                        .to_string(),
+                )
+            }
             Answer::Empty => respond(
                 StatusCode::OK,
                 json!({"status": "success", "data": {"resultType": "vector", "result": []}})
@@ -273,6 +286,18 @@ async fn answer(
             }
         };
     }
+}
+
+/// The pods that a query names in `pod="a"` or `pod=~"a|b"`.
+pub fn pods_named(query: &str) -> Vec<String> {
+    let names = query
+        .split_once("pod=")
+        .and_then(|(_, rest)| rest.trim_start_matches('~').split('"').nth(1));
+    names
+        .into_iter()
+        .flat_map(|names| names.split('|'))
+        .map(|name| name.replace("[.]", "."))
+        .collect()
 }
 
 fn respond(code: StatusCode, body: String) -> Response {

@@ -1,4 +1,4 @@
-//! A simulated Prometheus: `my_errors{pod="X"}` is what the test says of the pod's image.
+//! A simulated Prometheus: `my_errors{pod="X"}`, or of many pods at once, is what the test says of each pod's image.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -70,19 +70,23 @@ impl Gauges {
         self.measured.lock().unwrap().all = gauge;
     }
 
-    fn answer(&self, query: &str) -> Result<(String, bool, Gauge), Unavailable> {
-        let pod = query
+    /// What is measured of each pod that the query names.
+    fn answer(&self, query: &str) -> Result<Vec<(String, Gauge)>, Unavailable> {
+        let pods = query
             .split('"')
             .nth(1)
-            .ok_or(Unavailable::Unusable("a query about no pod"))?
-            .to_owned();
+            .ok_or(Unavailable::Unusable("a query about no pod"))?;
+        let pods = pods.split('|').map(|pod| pod.replace("[.]", "."));
+        Ok(pods.map(|pod| (pod.clone(), self.measure(pod))).collect())
+    }
+
+    fn measure(&self, pod: String) -> Gauge {
         let image = self.cluster.look(|now| {
             let mut found = now.list(Kind::Pod, super::world::NAMESPACE);
             found
                 .find(|found| found.name() == pod)
                 .map(|found| found.image().to_owned())
         });
-        let judged = query.contains("bool");
         let mut measured = self.measured.lock().unwrap();
         let gauge = match image {
             None => Gauge::Absent,
@@ -92,8 +96,8 @@ impl Gauges {
                 .unwrap_or(Gauge::Good),
         };
         let at = self.cluster.elapsed();
-        measured.answers.insert(pod.clone(), Answered { at, gauge });
-        Ok((pod, judged, gauge))
+        measured.answers.insert(pod, Answered { at, gauge });
+        gauge
     }
 }
 
@@ -105,26 +109,30 @@ impl Metrics for Gauges {
     ) -> BoxFuture<'a, Result<Response, Unavailable>> {
         async move {
             tokio::time::sleep(Duration::from_millis(5)).await;
-            let (pod, judged, gauge) = self.answer(query)?;
-            let number = |number: f64| {
-                let labels = Labels::new([("pod", pod.as_str())]);
-                let measure = Measure::Number(number);
-                Ok(vec![Sample { labels, measure }])
-            };
-            let samples = match (gauge, judged) {
-                (Gauge::Good, true) => number(1.0),
-                (Gauge::Good, false) | (Gauge::Bad, true) => number(0.0),
-                (Gauge::Bad, false) => number(5.0),
-                (Gauge::Absent, _) => Ok(Vec::new()),
-                (Gauge::Erroring, _) => Err(Unavailable::Status {
-                    status: 500,
-                    message: "out of memory".to_owned(),
-                }),
-                (Gauge::Slow, _) => {
-                    tokio::time::sleep(deadline).await;
-                    Err(Unavailable::TimedOut(deadline))
-                }
-            }?;
+            let judged = query.contains("bool");
+            let mut samples = Vec::new();
+            for (pod, gauge) in self.answer(query)? {
+                let number = match (gauge, judged) {
+                    (Gauge::Good, true) => 1.0,
+                    (Gauge::Good, false) | (Gauge::Bad, true) => 0.0,
+                    (Gauge::Bad, false) => 5.0,
+                    (Gauge::Absent, _) => continue,
+                    (Gauge::Erroring, _) => {
+                        return Err(Unavailable::Status {
+                            status: 500,
+                            message: "out of memory".to_owned(),
+                        });
+                    }
+                    (Gauge::Slow, _) => {
+                        tokio::time::sleep(deadline).await;
+                        return Err(Unavailable::TimedOut(deadline));
+                    }
+                };
+                samples.push(Sample {
+                    labels: Labels::new([("pod", pod.as_str())]),
+                    measure: Measure::Number(number),
+                });
+            }
             Ok(Response {
                 answer: Answer::Vector(samples),
                 warnings: Vec::new(),

@@ -111,7 +111,7 @@ async fn tried(world: &World, expressions: &[&str]) -> String {
         .iter()
         .map(|text| Query::parse(text).unwrap())
         .collect();
-    let pods = cast.pods.clone();
+    let pods = cast.pods.canary.clone();
     let metrics: Arc<dyn Metrics> = Arc::new(Bench { pods });
     let tried = try_out(&metrics, INTERVAL, &queries, &cast.pods).await;
     let mut told = vec![cast.to_string()];
@@ -121,7 +121,7 @@ async fn tried(world: &World, expressions: &[&str]) -> String {
         Err(summary) => format!("ends badly: {summary}"),
     });
     let mut told = told.join("\n\n");
-    for (index, pod) in cast.pods.iter().enumerate() {
+    for (index, pod) in cast.pods.canary.iter().enumerate() {
         // As long as the name itself, so that columns stay columns.
         let length = pod.as_str().len();
         told = told.replace(pod.as_str(), &format!("pod-{index:-<length$}")[..length]);
@@ -178,7 +178,14 @@ fn the_pods_that_play_the_canary_are_those_that_run_now() {
             text,
             format!("{NAMESPACE}/{X}: a rollout is open, 2 canary pods")
         );
-        assert!(!at_rest.iter().any(|pod| canary.contains(pod)));
+        assert_eq!(at_rest.primary, at_rest.canary, "they play both");
+        assert_eq!((canary.canary.len(), canary.primary.len()), (2, 8));
+        assert!(
+            !canary
+                .canary
+                .iter()
+                .any(|pod| at_rest.canary.contains(pod) || canary.primary.contains(pod))
+        );
         let (text, _) = whose(&frozen().await).await;
         assert_eq!(
             text,
@@ -192,7 +199,7 @@ fn a_worker_without_pods_has_none_to_ask_about() {
     told(async || {
         let world = World::new(&Weather::default(), Deaths::new());
         world.with_x(0, V1).await;
-        assert!(cast_of(&world, X).await.pods.is_empty());
+        assert!(cast_of(&world, X).await.pods.canary.is_empty());
         let sight = operator(&world)
             .sight(NAMESPACE, "nobody", Depth::Pods)
             .await;

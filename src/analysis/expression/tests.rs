@@ -13,7 +13,7 @@ fn parsed(text: &str) -> Query {
 fn resolve(side: &Operand) -> String {
     match side {
         Operand::Number => "(number)".to_owned(),
-        Operand::Query(template) => template.resolve(Some(&pod())),
+        Operand::Query(template) => template.each.show(Some(&pod())),
     }
 }
 
@@ -126,9 +126,13 @@ fn a_comparison_is_sent_with_bool_and_its_sides_can_be_asked_for() {
     ];
     for (text, judged, left, right) in cases {
         let query = parsed(text);
-        assert_eq!(query.judged(Some(&pod())), judged, "{text}");
+        assert_eq!(
+            query.judged(Some(&pod()), &Pods::default()),
+            judged,
+            "{text}"
+        );
         assert!(
-            answers_for_every_series(&query.judged(Some(&pod()))),
+            answers_for_every_series(&query.judged(Some(&pod()), &Pods::default())),
             "{text}"
         );
         let Form::Comparison {
@@ -164,14 +168,14 @@ fn a_set_operation_is_sent_as_it_is_and_knows_how_to_ask_for_its_data() {
         let query = parsed(text);
         assert_eq!(query.rule(), Rule::SetOperation, "{text}");
         assert_eq!(
-            query.judged(Some(&pod())),
+            query.judged(Some(&pod()), &Pods::default()),
             query.shown(Some(&pod())),
             "{text}"
         );
         let Form::SetOperation { presence } = query.form() else {
             panic!("{text} is a set operation");
         };
-        assert_eq!(presence.resolve(Some(&pod())), expected, "{text}");
+        assert_eq!(presence.each.show(Some(&pod())), expected, "{text}");
     }
 }
 
@@ -362,21 +366,21 @@ proptest! {
         let Ok(query) = Query::parse(&text) else { return Ok(()) };
         let pod = PodName::new("web-0.a").unwrap();
         let shown = parse(&query.shown(Some(&pod))).unwrap();
-        let judged = parse(&query.judged(Some(&pod))).unwrap();
+        let judged = parse(&query.judged(Some(&pod), &Pods::default())).unwrap();
         match query.form() {
             Form::Comparison { left, right, .. } => {
-                prop_assert!(answers_for_every_series(&query.judged(Some(&pod))));
+                prop_assert!(answers_for_every_series(&query.judged(Some(&pod), &Pods::default())));
                 prop_assert_eq!(&judged, &returning_bool(shown));
                 let (_, Expr::Binary(binary)) = unwrap(&judged) else { unreachable!() };
                 for (side, tree) in [(left, &binary.lhs), (right, &binary.rhs)] {
                     if let Operand::Query(template) = side {
-                        prop_assert_eq!(&parse(&template.resolve(Some(&pod))).unwrap(), tree.as_ref());
+                        prop_assert_eq!(&parse(&template.each.show(Some(&pod))).unwrap(), tree.as_ref());
                     }
                 }
             }
             Form::SetOperation { presence } => {
                 prop_assert_eq!(judged, shown);
-                prop_assert!(parse(&presence.resolve(Some(&pod))).is_ok());
+                prop_assert!(parse(&presence.each.show(Some(&pod))).is_ok());
             }
         }
     }

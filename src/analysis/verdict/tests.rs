@@ -280,11 +280,12 @@ fn failed(pod: &str) -> Finding {
     }
 }
 
-fn no_data(pod: &str) -> Finding {
+fn no_data(pod: &str, then: OnNoData) -> Finding {
     Finding::NoData {
         pod: Some(pod.to_owned()),
         expression: "e".to_owned(),
         text: format!("none {pod}"),
+        then,
     }
 }
 
@@ -300,45 +301,69 @@ fn failed_wins_over_inconclusive_wins_over_passed() {
         |texts: &[&str]| Verdict::Failed(texts.iter().map(|t| (*t).to_owned()).collect());
     let doubtful =
         |texts: &[&str]| Verdict::Inconclusive(texts.iter().map(|t| (*t).to_owned()).collect());
-    use NoDataMeans::{Fail, Pass, Wait};
+    use Grace::{Over, Running};
+    use OnNoData::{Fail, Pass, Wait};
     let cases = [
-        (vec![], Pass, doubtful(&["nothing was checked"])),
-        (vec![passed("a"), passed("b")], Fail, Verdict::Passed),
-        (vec![passed("a"), unavailable()], Pass, doubtful(&["down"])),
+        (vec![], Over, doubtful(&["nothing was checked"])),
+        (vec![passed("a"), passed("b")], Running, Verdict::Passed),
+        (vec![passed("a"), unavailable()], Over, doubtful(&["down"])),
         (
             vec![passed("a"), failed("b")],
-            Pass,
+            Running,
             failed_with(&["bad b"]),
         ),
         (
-            vec![unavailable(), failed("b"), no_data("c")],
-            Wait,
+            vec![unavailable(), failed("b"), no_data("c", Wait)],
+            Over,
             failed_with(&["bad b"]),
         ),
-        (vec![passed("a"), no_data("b")], Wait, doubtful(&["none b"])),
         (
-            vec![passed("a"), no_data("b")],
-            Fail,
+            vec![passed("a"), no_data("b", Fail)],
+            Running,
+            doubtful(&["none b"]),
+        ),
+        (
+            vec![passed("a"), no_data("b", Pass)],
+            Running,
+            doubtful(&["none b"]),
+        ),
+        (
+            vec![passed("a"), no_data("b", Wait)],
+            Over,
+            doubtful(&["none b"]),
+        ),
+        (
+            vec![passed("a"), no_data("b", Fail)],
+            Over,
             failed_with(&["none b"]),
         ),
-        (vec![passed("a"), no_data("b")], Pass, Verdict::Passed),
+        (vec![passed("a"), no_data("b", Pass)], Over, Verdict::Passed),
+        (
+            vec![no_data("a", Pass), no_data("b", Wait), no_data("c", Fail)],
+            Over,
+            failed_with(&["none c"]),
+        ),
     ];
-    for (findings, means, expected) in cases {
+    for (findings, grace, expected) in cases {
         let report = CheckReport { findings };
-        assert_eq!(report.verdict(|_| means), expected, "{report:?}");
+        assert_eq!(report.verdict(|_, _| grace), expected, "{report:?}");
     }
 }
 
 #[test]
-fn what_no_data_means_is_asked_pod_by_pod() {
+fn whether_data_may_still_come_is_asked_for_each_pod_and_expression() {
     let report = CheckReport {
-        findings: vec![no_data("young"), no_data("old")],
+        findings: vec![
+            no_data("young", OnNoData::Fail),
+            no_data("old", OnNoData::Fail),
+        ],
     };
-    let by_age = |pod: Option<&str>| {
+    let by_age = |pod: Option<&str>, expression: &str| {
+        assert_eq!(expression, "e");
         if pod == Some("old") {
-            NoDataMeans::Fail
+            Grace::Over
         } else {
-            NoDataMeans::Wait
+            Grace::Running
         }
     };
     assert_eq!(
@@ -350,12 +375,16 @@ fn what_no_data_means_is_asked_pod_by_pod() {
 #[test]
 fn a_pod_that_went_away_during_the_check_neither_fails_nor_passes_it() {
     let mut report = CheckReport {
-        findings: vec![failed("gone"), no_data("gone"), passed("here")],
+        findings: vec![
+            failed("gone"),
+            no_data("gone", OnNoData::Fail),
+            passed("here"),
+        ],
     };
     report.drop_pods(|pod| pod == "gone");
     let reason = "pod gone went away during the check".to_owned();
     assert_eq!(
-        report.verdict(|_| NoDataMeans::Fail),
+        report.verdict(|_, _| Grace::Over),
         Verdict::Inconclusive(vec![reason])
     );
 }

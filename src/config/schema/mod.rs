@@ -17,7 +17,9 @@ use thiserror::Error;
 
 use super::bound::{Bound, BoundError};
 use super::channels::ChannelName;
-use super::choices::{AfterRollback, CanaryOn, CompletedContainers, KnownGood, OnFailure};
+use super::choices::{
+    AfterRollback, CanaryOn, CompletedContainers, KnownGood, OnFailure, OnNoData,
+};
 use super::document::{Content, Entry, Malformed, Mapping, Node};
 use super::labels::copied_label;
 use super::load::{ExpressionCheck, Setting};
@@ -102,7 +104,7 @@ const REQUIRED_KEYS: [&str; 6] = [
     "success",
 ];
 
-const EXPRESSION_KEYS: &[&str] = &["expr"];
+const EXPRESSION_KEYS: &[&str] = &["expr", "on_no_data"];
 
 const DEFAULT_POLL_INTERVAL: Duration = Duration::from_secs(2);
 const DEFAULT_MAX_CONCURRENT_ROLLOUTS: NonZeroU32 = NonZeroU32::MIN.saturating_add(19);
@@ -695,12 +697,17 @@ impl Reader<'_> {
         };
         let fields = self.fields(path, item.at, mapping, EXPRESSION_KEYS, Absent::Builtin);
         let check = self.check;
-        self.required(&fields, "expr", AN_EXPRESSION, |text| {
+        let expression = self.required(&fields, "expr", AN_EXPRESSION, |text| {
             let text = text.trim();
             if text.is_empty() {
                 return Err(format!("expected {AN_EXPRESSION}"));
             }
             check(text).map(|()| Expression::new(text))
+        });
+        let on_no_data = self.optional(&fields, "on_no_data", OnNoData::default(), str::parse);
+        Some(Expression {
+            on_no_data: on_no_data?,
+            ..expression?
         })
     }
 

@@ -108,7 +108,10 @@ fn every_key_that_is_given_is_taken() {
                 ("no_data_grace", "0s"),
                 ("namespace", "billing"),
                 ("deployment", "orders-v2"),
-                ("success", "[{expr: ' a > 1 '}, {expr: b > 2}]"),
+                (
+                    "success",
+                    "[{expr: ' a > 1 '}, {expr: b > 2, on_no_data: wait}]",
+                ),
                 ("on_failure", "freeze"),
                 ("restore_original", "true"),
                 ("canary_on", "containers"),
@@ -139,7 +142,13 @@ fn every_key_that_is_given_is_taken() {
             check_max_failures: NonZeroU32::new(5).unwrap(),
             inconclusive_timeout: Duration::from_secs(6),
             no_data_grace: Duration::ZERO,
-            success: vec![Expression::new("a > 1"), Expression::new("b > 2")],
+            success: vec![
+                Expression::new("a > 1"),
+                Expression {
+                    on_no_data: OnNoData::Wait,
+                    ..Expression::new("b > 2")
+                },
+            ],
             on_failure: OnFailure::Freeze,
             restore_original: AfterRollback::RestoreTemplate,
             canary_on: CanaryOn::Containers,
@@ -246,6 +255,16 @@ fn each_mistake_in_an_entry_is_told_once_and_refuses_the_entry() {
             "success",
             "[up > 0]",
             "orders.success[0]: \"up > 0\": expected \"expr:\"",
+        ),
+        (
+            "success",
+            "[{expr: up > 0, on_no_data: never}]",
+            "orders.success[0].on_no_data: \"never\": expected fail, wait or pass",
+        ),
+        (
+            "success",
+            "[{expr: up > 0, on-no-data: wait}]",
+            "orders.success[0].on-no-data: unknown key; did you mean \"on_no_data\"?",
         ),
         (
             "success",

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::analysis::{CheckReport, Finding};
-use crate::config::CompletedContainers;
+use crate::config::{CompletedContainers, OnNoData};
 use crate::rollout::judge;
 use crate::rollout::observation::{Container, Disruption, End};
 use crate::rollout::state::{Cause, KnownPod, Outcome};
@@ -33,6 +33,7 @@ fn no_data() -> Finding {
         pod: Some("orders-2-1".to_owned()),
         expression: "e".to_owned(),
         text: "e has no series".to_owned(),
+        then: OnNoData::Fail,
     }
 }
 
@@ -219,6 +220,7 @@ fn each_pod_has_its_own_grace_without_data() {
             pod: Some(pod.to_owned()),
             expression: "e".to_owned(),
             text: "e has no series".to_owned(),
+            then: OnNoData::Fail,
         };
         let report = CheckReport {
             findings: vec![lacking],
@@ -245,6 +247,51 @@ fn each_pod_has_its_own_grace_without_data() {
     *state(&mut seen) = next;
     assert!(goes_on(&judged(&seen, 9, "orders-2-9")));
     assert!(!goes_on(&judged(&seen, 10, "orders-2-9")), "which ends");
+}
+
+/// Case K16: no series *yet*.
+#[test]
+fn a_pod_that_has_had_data_in_this_step_has_no_grace_for_that_expression_any_more() {
+    let mut patient = service();
+    patient.no_data_grace = Duration::from_secs(25);
+    let judged = |seen: &Observation, since: u64, findings: Vec<Finding>| {
+        written(&judge(
+            &patient,
+            Desired::Managed(Turn::Taken),
+            seen,
+            Duration::from_secs(since),
+            &CheckReport { findings },
+        ))
+        .clone()
+    };
+    let lacking = |expression: &str, then: OnNoData| Finding::NoData {
+        pod: Some("orders-2-1".to_owned()),
+        expression: expression.to_owned(),
+        text: "it has no series".to_owned(),
+        then,
+    };
+    let goes_on = |state: &State| matches!(state.phase, Phase::Stepping { .. });
+    let mut seen = in_step(2, Stage::Checking, 2, 8);
+    let next = judged(&seen, 0, vec![passed(0), passed(1)]);
+    *state(&mut seen) = next;
+    let gone = judged(&seen, 10, vec![passed(0), lacking("e", OnNoData::Fail)]);
+    assert!(!goes_on(&gone), "it had data for e");
+    for then in [OnNoData::Wait, OnNoData::Pass] {
+        assert!(goes_on(&judged(&seen, 10, vec![lacking("e", then)])));
+    }
+    let next = judged(&seen, 10, vec![passed(0), lacking("other", OnNoData::Fail)]);
+    assert!(goes_on(&next), "it never had any for the other one");
+    *state(&mut seen) = next;
+    let next = judged(&seen, 15, vec![passed(0), passed(1)]);
+    let Phase::Stepping { step, .. } = &next.phase else {
+        panic!("{next:?}")
+    };
+    assert!(
+        step.checks.pods.values().all(|pod| pod.data.is_empty()),
+        "nothing is remembered of a grace that is over: {step:?}"
+    );
+    let gone = judged(&seen, 15, vec![passed(0), lacking("other", OnNoData::Fail)]);
+    assert!(!goes_on(&gone), "its grace is over");
 }
 
 #[test]
@@ -275,6 +322,73 @@ fn a_pod_that_was_driven_out_or_told_to_end_is_no_evidence() {
             "{life:?} {disruption:?}"
         );
     }
+}
+
+/// Case K22: it failed, and was deleted before the next check; its successor is clean.
+#[test]
+fn a_pod_that_fails_between_checks_is_a_failed_check_at_once() {
+    let mut seen = in_step(2, Stage::Checking, 2, 8);
+    let mut patient = service();
+    patient.check_max_failures = std::num::NonZeroU32::new(2).expect("is not zero");
+    let decided = |seen: &Observation| {
+        decide(
+            &patient,
+            Desired::Managed(Turn::Taken),
+            seen,
+            Duration::from_secs(1),
+        )
+    };
+    {
+        let Phase::Stepping { step, .. } = &mut state(&mut seen).phase else {
+            panic!("not stepping")
+        };
+        step.checks.since_last = Some(Elapsed::ZERO);
+    }
+    assert!(matches!(decided(&seen).next, Next::Wait(_)));
+    let mut ended = seen.pods.last().expect("has pods").clone();
+    ended.name = "orders-2-8".to_owned();
+    ended.uid = uid("orders-2-8");
+    ended.phase = PodPhase::Failed;
+    seen.pods.push(ended);
+    let plan = decided(&seen);
+    let counted = |state: &State| match &state.phase {
+        Phase::Stepping { step, .. } => step.checks.failed,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(counted(written(&plan)), 1);
+    assert!(
+        plan.events
+            .iter()
+            .any(|event| event.to_string().contains("orders-2-8 failed")),
+        "{:?}",
+        plan.events
+    );
+    *state(&mut seen) = written(&plan).clone();
+    assert!(
+        matches!(decided(&seen).next, Next::Wait(_)),
+        "it is held against the version once"
+    );
+    seen.pods.pop();
+    assert!(
+        matches!(decided(&seen).next, Next::Wait(_)),
+        "and is not forgotten"
+    );
+    assert_eq!(counted(&state(&mut seen).clone()), 1);
+    // Without a second chance that is the end.
+    patient.check_max_failures = std::num::NonZeroU32::MIN;
+    let mut seen = in_step(2, Stage::Checking, 2, 8);
+    let mut ended = seen.pods.last().expect("has pods").clone();
+    ended.uid = uid("orders-2-8");
+    ended.phase = PodPhase::Failed;
+    seen.pods.push(ended);
+    let plan = decide(
+        &patient,
+        Desired::Managed(Turn::Taken),
+        &seen,
+        Duration::from_secs(1),
+    );
+    let cause = written(&plan).rejected.as_ref().map(|it| it.failure.cause);
+    assert_eq!(cause, Some(Cause::ChecksFailed));
 }
 
 #[test]

@@ -98,7 +98,9 @@ fn a_step_goes_through_its_stages_in_order() {
     );
     assert_eq!(stage(&warming, 5), Stage::Checking);
     let checking = in_step(2, Stage::Checking, 2, 8);
-    assert!(matches!(decided(&checking, 0).next, Next::Check(pods) if pods.len() == 2));
+    assert!(
+        matches!(decided(&checking, 0).next, Next::Check(pods) if pods.canary.len() == 2 && pods.primary.len() == 8)
+    );
 }
 
 /// The service may have no pod more than R.

@@ -6,6 +6,8 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use crate::prometheus::pods_named;
+
 /// The measured value of `my_errors` of the pods that are asked about.
 #[derive(Clone, Default)]
 pub struct Gauge {
@@ -36,12 +38,10 @@ impl Gauge {
         self.said.lock().unwrap().errors = Some(errors);
     }
 
-    /// The sample for a question about `my_errors{..., pod="NAME"} == 0`, as it is judged or its left side.
+    /// The sample of each pod in a question about `my_errors{..., pod="NAME"} == 0`, as it is judged or its left side.
     pub fn answer(&self, query: &str) -> Option<f64> {
         let mut said = self.said.lock().unwrap();
-        let (_, rest) = query.split_once("pod=\"")?;
-        let (pod, _) = rest.split_once('"')?;
-        said.asked_about.insert(pod.to_owned());
+        said.asked_about.extend(pods_named(query));
         let held = said.held_at.is_some_and(|at| said.asked_about.len() >= at);
         let errors = match (said.errors, held) {
             (Some(errors), _) => errors,

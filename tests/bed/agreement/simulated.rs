@@ -29,7 +29,7 @@ use super::{
     script::{Deed, Past, Script, When, X, version},
     sight::Sight,
 };
-use crate::{kubelet::Behaviour, wait::ensure, worker::Worker};
+use crate::{kubelet::Behaviour, prometheus::pods_named, wait::ensure, worker::Worker};
 
 const NAMESPACE: &str = "workers";
 const AGENT: &str = "volery";
@@ -304,12 +304,15 @@ impl Metrics for Gauges {
     ) -> BoxFuture<'a, Result<Response, Unavailable>> {
         async move {
             sleep(Duration::from_millis(5)).await;
-            let sample = |value| Sample {
-                labels: Labels::new([]),
-                measure: Measure::Number(value),
-            };
+            let value = self.0.answer(query);
+            let samples = pods_named(query).into_iter().filter_map(|pod| {
+                Some(Sample {
+                    labels: Labels::new([("pod", pod.as_str())]),
+                    measure: Measure::Number(value?),
+                })
+            });
             Ok(Response {
-                answer: Answer::Vector(self.0.answer(query).map(sample).into_iter().collect()),
+                answer: Answer::Vector(samples.collect()),
                 warnings: Vec::new(),
             })
         }

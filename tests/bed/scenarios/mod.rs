@@ -2,6 +2,7 @@
 
 mod alerts;
 pub mod base;
+mod batching;
 mod between;
 mod break_glass;
 mod bypass;
@@ -22,6 +23,7 @@ mod promises;
 mod promoted;
 mod quiet;
 mod registered;
+mod reload;
 mod shapes;
 mod small;
 mod two;
@@ -33,6 +35,7 @@ use crate::scene::Trials;
 /// Adds all scenarios.
 pub fn register(trials: &mut Trials) {
     alerts::register(trials);
+    batching::register(trials);
     break_glass::register(trials);
     bypass::register(trials);
     changes::register(trials);
@@ -51,6 +54,7 @@ pub fn register(trials: &mut Trials) {
     promoted::register(trials);
     quiet::register(trials);
     registered::register(trials);
+    reload::register(trials);
     shapes::register(trials);
     small::register(trials);
     two::register(trials);

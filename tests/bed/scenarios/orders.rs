@@ -156,6 +156,71 @@ pub fn register(trials: &mut Trials) {
     );
 
     trials.add(
+        "orders: query tries expressions at rest and on canary pods, with their values",
+        async |scene| {
+            let (held, _, _) = Held::at(&scene, 2, 8).await;
+            let namespace = &held.base.namespace;
+            let file = held.base.setup.config.display().to_string();
+            // Not the stub that holds the rollout.
+            let url = namespace.bed.prometheus.url.clone();
+            // While the rollout is open: the canary's two pods and no other, as soon as both are scraped.
+            let of_file = ["query", X, "--config", &file, "--prometheus", &url];
+            let said = eventually("both canary pods to pass", async || {
+                let output = volery(namespace, &of_file).await;
+                let said = String::from_utf8_lossy(&output.stdout).into_owned();
+                ensure(output.status.success(), || format!("{said}{output:?}")).map(|()| said)
+            })
+            .await;
+            assert!(said.contains("a rollout is open, 2 canary pods"), "{said}");
+            assert!(said.contains("== bool 0"), "{said}");
+            assert_eq!(said.matches(" passed   0 == 0").count(), 2, "{said}");
+            assert!(said.ends_with("2 of 2 passed\n"), "{said}");
+            held.go_on();
+            at_rest(namespace, X, "v2", 10).await;
+            // An expression of one's own, on a forwarded port, with nothing but the namespace of the kubeconfig.
+            let expression = format!(
+                "my_errors{{namespace=\"{}\", pod=\"<<pod>>\"}} > 3",
+                namespace.name
+            );
+            let own = ["query", X, "--prometheus", &url, "--expr", &expression];
+            let said = eventually("all pods to fail", async || {
+                let output = volery(namespace, &own).await;
+                let said = String::from_utf8_lossy(&output.stdout).into_owned();
+                assert_eq!(output.status.code(), Some(1), "{output:?}");
+                ensure(said.ends_with("0 of 10 passed: 10 failed\n"), || {
+                    said.clone()
+                })
+                .map(|()| said)
+            })
+            .await;
+            assert!(
+                said.contains("no rollout is open, 10 pods play the canary"),
+                "{said}"
+            );
+            assert_eq!(said.matches(" failed   0 > 3").count(), 10, "{said}");
+            // Nobody there: each pod says so.
+            let nowhere = [
+                "query",
+                X,
+                "--prometheus",
+                "http://127.0.0.1:9",
+                "--expr",
+                "a{pod=\"<<pod>>\"} > 0",
+            ];
+            let output = volery(namespace, &nowhere).await;
+            let said = String::from_utf8_lossy(&output.stdout);
+            assert_eq!(output.status.code(), Some(1), "{output:?}");
+            let unavailable = said
+                .matches(" unavailable  Prometheus cannot be reached")
+                .count();
+            assert_eq!(unavailable, 10, "{said}");
+            let nobody = ["query", "nobody", "--prometheus", &url, "--expr", "a > 0"];
+            let output = volery(namespace, &nobody).await;
+            assert_eq!(output.status.code(), Some(2), "{output:?}");
+        },
+    );
+
+    trials.add(
         "orders: undo goes back to a revision of the history, and history tells them",
         async |scene| {
             let base = Base::with_history(&scene).await;
