@@ -237,9 +237,10 @@ impl Query {
         pods: &Pods,
     ) -> Option<([String; 2], Comparison)> {
         match (&self.form, &self.sides) {
-            (Form::Comparison { operator, .. }, Some(sides)) => {
-                Some((sides.each_ref().map(|side| side.resolve(pod, pods)), *operator))
-            }
+            (Form::Comparison { operator, .. }, Some(sides)) => Some((
+                sides.each_ref().map(|side| side.resolve(pod, pods)),
+                *operator,
+            )),
             (Form::Comparison { .. }, None) | (Form::SetOperation { .. }, _) => None,
         }
     }

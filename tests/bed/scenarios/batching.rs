@@ -20,8 +20,12 @@ use proptest::{
     strategy::ValueTree as _,
     test_runner::{Config, RngAlgorithm, TestRng, TestRunner},
 };
-use volery::analysis::{
-    Checker, Finding, Metrics, PodName, Pods, Prometheus as Client, Query, Response, Unavailable,
+use volery::{
+    analysis::{
+        Checker, Finding, Metrics, PodName, Pods, Prometheus as Client, Query, Response,
+        Unavailable,
+    },
+    config::PrometheusSettings,
 };
 
 use crate::{
@@ -93,8 +97,9 @@ async fn with_seed(scene: &Scene, seed: u64) {
 
     // What `main` does before it makes a client.
     let _ = rustls::crypto::ring::default_provider().install_default();
+    let settings = PrometheusSettings::new(prometheus.url.parse().unwrap());
     let counting = Arc::new(Counting {
-        client: Client::new(&prometheus.url).unwrap(),
+        client: Client::new(&settings, &|_| None).unwrap(),
         asked: AtomicUsize::new(0),
     });
     let asked = || counting.asked.swap(0, Ordering::SeqCst);
