@@ -577,7 +577,7 @@ mod tests {
                 "match with =~",
             ),
             (r#"x{pod=~"[<<canary>>]"} > 0"#, "cannot be in [...]"),
-            (r#"x{pod=~"a\\\\<<canary>>"} > 0"#, "behind a backslash"),
+            (r#"x{pod=~"a\\<<canary>>"} > 0"#, "behind a backslash"),
             ("x{pod=~`a\\<<canary>>`} > 0", "behind a backslash"),
             ("a << 5", "never closed"),
         ];
@@ -625,8 +625,8 @@ mod tests {
             (r#"x{pod=~"<<canary>>"}"#, r#"x{pod=~"c[.]d-1|c-2"}"#),
             (r#"x{pod!~'<<canary>>'}"#, r#"x{pod!~'c[.]d-1|c-2'}"#),
             (
-                r#"x{pod=~"[a-z]\\\\.<<canary>>|z"}"#,
-                r#"x{pod=~"[a-z]\\\\.(?:c[.]d-1|c-2)|z"}"#,
+                r#"x{pod=~"[a-z]\\.<<canary>>|z"}"#,
+                r#"x{pod=~"[a-z]\\.(?:c[.]d-1|c-2)|z"}"#,
             ),
             (r#"x{pod=~"<<primary>>"}"#, r#"x{pod=~"-no-pod-"}"#),
             (
