@@ -277,6 +277,18 @@ fn the_exit_code_of_check_is_fit_for_ci() {
     ] {
         assert_eq!(check(&folder, arguments).0, Some(expected), "{arguments:?}");
     }
+    let place = folder.path().join("good.yaml");
+    let place = place.to_str().unwrap();
+    let nowhere = volery(&["check", "--live", place]);
+    assert_eq!(nowhere.status.code(), Some(2));
+    let told = text(&nowhere.stderr);
+    assert!(told.starts_with("error: no way to the cluster"), "{told}");
+    assert!(nowhere.stdout.is_empty());
+    for alone in ["--namespace", "--context", "--as"] {
+        let refused = volery(&["check", alone, "workers", place]);
+        assert_eq!(refused.status.code(), Some(2), "{alone}");
+        assert!(text(&refused.stderr).contains("--live"), "{alone}");
+    }
     let nothing = volery(&["check"]);
     assert_eq!(nothing.status.code(), Some(2));
     assert!(text(&nothing.stderr).contains("<FILE>"));
