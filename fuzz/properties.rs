@@ -18,14 +18,12 @@ pub fn config(data: &[u8]) {
             .map(drop)
             .map_err(|error| error.to_string())
     };
-    let lines: Vec<usize> = text
-        .trim_start_matches('\u{feff}')
-        .split('\n')
-        .map(|line| line.chars().count())
-        .collect();
+    // YAML takes a carriage return by itself for the end of a line, too.
+    let breaks = text.replace("\r\n", "\n").replace('\r', "\n");
+    let lines = breaks.split('\n').count();
     let stands = |at: Position, told: &str| {
         assert!(at.line >= 1 && at.column >= 1, "{told}");
-        assert!(at.line <= lines.len() + 1, "{told}: there is no such line");
+        assert!(at.line <= lines + 1, "{told}: there is no such line");
         assert!(!told.contains('\n'), "{told}: more than one line");
     };
     match Config::parse(Path::new("volery.yaml"), text, &check) {

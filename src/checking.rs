@@ -3,12 +3,13 @@
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use volery::analysis::metrics;
 use volery::chain::chain;
 use volery::check::{FileReport, Report, Strictness, Verdict, ask, check};
-use volery::cluster::{Cluster, connect, connect_as, connect_in};
+use volery::cluster::{Cluster, NoFence, connect, connect_as, connect_in};
 use volery::config::Loaded;
 use volery::telemetry::log;
 
@@ -117,7 +118,7 @@ fn go_live(
         for (mut file, loaded) in checked {
             if let Some(loaded) = loaded {
                 // What has been read for one file may have changed before the next.
-                let cluster = Cluster::new(client.clone(), log::wall_clock());
+                let cluster = Cluster::new(client.clone(), log::wall_clock(), Arc::new(NoFence));
                 let metrics = metrics(loaded.config.prometheus.as_ref(), &environment)
                     .map_err(|error| chain(&error))?;
                 let (remarks, services) =

@@ -166,11 +166,9 @@ pub(super) fn report(loaded: &Loaded, service: &Service, said: Vec<Said>) -> Ser
 }
 
 fn told(problem: &ClusterError) -> String {
-    match problem {
-        ClusterError::Forbidden { what, message } => format!("{what}: forbidden: {message}"),
-        ClusterError::Stale { .. }
-        | ClusterError::Refused { .. }
-        | ClusterError::Unavailable { .. }
-        | ClusterError::Timeout { .. } => chain(problem),
+    // Its own text speaks of the daemon's Role, which is not whoever asks here.
+    if let ClusterError::Forbidden { what, message } = problem {
+        return format!("{what}: forbidden: {message}");
     }
+    chain(problem)
 }
