@@ -5,7 +5,7 @@ use std::path::Path;
 
 use promql_parser::parser;
 use volery::analysis::verdict::{self, Judgement, Side};
-use volery::analysis::{PodName, Query, Response, Rule};
+use volery::analysis::{PodName, Pods, Query, Response, Rule};
 use volery::config::{Config, ConfigError, Position};
 
 /// The loader: any bytes are either read or told what is wrong with them, each thing at a place that the text has.
@@ -64,13 +64,22 @@ pub fn promql(data: &[u8]) {
     assert!(!query.text().contains('\n'), "{:?}", query.text());
     let again = Query::parse(&query.text());
     assert_eq!(again.as_ref(), Ok(&query), "{text:?}");
-    for name in ["a", "orders-worker-5d9f8c7b6-abcde", "0.x-y.9"] {
-        let Ok(pod) = PodName::new(name) else {
-            panic!("{name} is a pod's name");
+    let names = ["a", "orders-worker-5d9f8c7b6-abcde", "0.x-y.9"];
+    let pods: Vec<PodName> = names
+        .iter()
+        .filter_map(|name| PodName::new(name).ok())
+        .collect();
+    for (canary, primary) in [(&pods[..], &pods[..1]), (&pods[..1], &[][..])] {
+        let all = Pods {
+            canary: canary.to_vec(),
+            primary: primary.to_vec(),
         };
-        for sent in [query.judged(Some(&pod)), query.shown(Some(&pod))] {
-            assert!(!sent.contains("<<pod>>"), "{sent}");
+        for pod in canary {
+            let sent = query.judged(Some(pod), &all);
+            assert!(!sent.contains("<<"), "{sent}");
             assert!(parser::parse(&sent).is_ok(), "{text:?} is sent as {sent}");
+            let shown = query.shown(Some(pod));
+            assert!(!shown.contains("<<pod>>"), "{shown}");
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::report::{Remark, ServiceReport, Severity};
 use super::service::{self, Said};
-use crate::analysis::{Checker, Metrics, PodName, Query};
+use crate::analysis::{Checker, Metrics, PodName, Pods, Query};
 use crate::chain::chain;
 use crate::cluster::{Cluster, ClusterError, Resource, Verb};
 use crate::config::{Loaded, Position, Service};
@@ -137,10 +137,16 @@ async fn expressions(
         .take(MOST_PODS)
         .filter_map(|name| PodName::new(name).ok())
         .collect();
+    let asked = pods.len();
+    // As if the version that runs were tried beside itself.
+    let pods = Pods {
+        canary: pods.clone(),
+        primary: pods,
+    };
     let report = Checker::new(Arc::clone(metrics), PATIENCE)
         .check(&queries, &pods)
         .await;
-    service::of_expressions(&report, pods.len(), running.len())
+    service::of_expressions(&report, asked, running.len())
 }
 
 pub(super) fn report(loaded: &Loaded, service: &Service, said: Vec<Said>) -> ServiceReport {
