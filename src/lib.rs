@@ -2,6 +2,7 @@
 
 pub mod analysis;
 pub mod chain;
+pub mod check;
 pub mod cluster;
 pub mod config;
 pub mod daemon;

@@ -1,5 +1,6 @@
 //! The `volery` command.
 
+mod checking;
 mod simulation;
 mod steering;
 
@@ -57,6 +58,9 @@ enum Command {
         #[command(flatten)]
         log: LogArguments,
     },
+    /// Tell everything that is wrong or doubtful in configuration files, each with its place.
+    #[command(after_help = checking::AFTER_HELP)]
+    Check(checking::Arguments),
     /// Play a rollout of a configured service on a simulated cluster, in virtual time: no cluster, hours in a second.
     #[command(
         long_about = simulation::LONG_ABOUT,
@@ -104,6 +108,7 @@ fn main() -> ExitCode {
             let stands = lease.zip(identity);
             run_forever(&config, release_after, stands, listen, &log)
         }
+        Command::Check(arguments) => checking::main(&arguments),
         Command::Simulate(arguments) => simulation::main(&arguments),
         Command::Steering(command) => steering::main(command),
     }

@@ -202,3 +202,104 @@ fn what_cannot_be_queried_is_told_before_anybody_is_asked() {
         assert!(output.stdout.is_empty(), "{arguments:?}");
     }
 }
+
+/// A folder with these files in it.
+fn files(contents: &[(&str, &str)]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in contents {
+        std::fs::write(folder.path().join(name), text).unwrap();
+    }
+    folder
+}
+
+const GOOD: &str = "namespace: workers\norders:\n  breakpoint: 50%\n  step: 10%\n  abort: 2m\n  max_step_duration: 10m\n  \
+                    check_success_step_duration: 2m\n  success: []\n";
+
+fn doubtful() -> String {
+    format!("{GOOD}  check_max_failures: 9\n")
+}
+
+fn bad() -> String {
+    format!("{}  brekpoint: 1\n  on_failure: freez\n", doubtful())
+}
+
+fn check(folder: &tempfile::TempDir, arguments: &[&str]) -> (Option<i32>, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_volery"))
+        .arg("check")
+        .args(arguments)
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    assert!(output.stderr.is_empty(), "{output:?}");
+    (output.status.code(), text(&output.stdout))
+}
+
+#[test]
+fn check_tells_everything_in_lines_that_an_editor_jumps_to() {
+    let (doubtful, bad) = (doubtful(), bad());
+    let folder = files(&[
+        ("good.yaml", GOOD),
+        ("doubtful.yaml", &doubtful),
+        ("bad.yaml", &bad),
+        ("broken.yaml", "orders: {step: [}\n"),
+    ]);
+    let (code, told) = check(
+        &folder,
+        &[
+            "good.yaml",
+            "doubtful.yaml",
+            "bad.yaml",
+            "broken.yaml",
+            "absent.yaml",
+        ],
+    );
+    assert_eq!(code, Some(2));
+    insta::assert_snapshot!(told);
+}
+
+#[test]
+fn the_exit_code_of_check_is_fit_for_ci() {
+    let (doubtful, bad) = (doubtful(), bad());
+    let folder = files(&[
+        ("good.yaml", GOOD),
+        ("doubtful.yaml", &doubtful),
+        ("bad.yaml", &bad),
+    ]);
+    for (arguments, expected) in [
+        (&["good.yaml"][..], 0),
+        (&["doubtful.yaml"], 0),
+        (&["--strict", "good.yaml"], 0),
+        (&["--strict", "doubtful.yaml"], 1),
+        (&["bad.yaml"], 1),
+        (&["good.yaml", "bad.yaml"], 1),
+        (&["bad.yaml", "absent.yaml"], 2),
+        (&["."], 2),
+    ] {
+        assert_eq!(check(&folder, arguments).0, Some(expected), "{arguments:?}");
+    }
+    let place = folder.path().join("good.yaml");
+    let place = place.to_str().unwrap();
+    let nowhere = volery(&["check", "--live", place]);
+    assert_eq!(nowhere.status.code(), Some(2));
+    let told = text(&nowhere.stderr);
+    assert!(told.starts_with("error: no way to the cluster"), "{told}");
+    assert!(nowhere.stdout.is_empty());
+    for alone in ["--namespace", "--context", "--as"] {
+        let refused = volery(&["check", alone, "workers", place]);
+        assert_eq!(refused.status.code(), Some(2), "{alone}");
+        assert!(text(&refused.stderr).contains("--live"), "{alone}");
+    }
+    let nothing = volery(&["check"]);
+    assert_eq!(nothing.status.code(), Some(2));
+    assert!(text(&nothing.stderr).contains("<FILE>"));
+}
+
+#[test]
+fn check_writes_json_for_programs() {
+    let bad = bad();
+    let folder = files(&[("good.yaml", GOOD), ("bad.yaml", &bad)]);
+    let (code, told) = check(&folder, &["-o", "json", "good.yaml", "bad.yaml"]);
+    assert_eq!(code, Some(1));
+    let _: serde_json::Value = serde_json::from_str(&told).unwrap();
+    insta::assert_snapshot!(told);
+}

@@ -39,8 +39,9 @@ pub enum SourceError {
     TooManyLexemes,
     /// Something between `<<` and `>>` that stands for nothing.
     #[error(
-        "unknown placeholder {found}; there are {POD}, the name of a canary pod, and <<canary>> and <<primary>>, \
-         regular expressions for all pods of the candidate and of the accepted version"
+        "unknown placeholder {}; there are {POD}, the name of a canary pod, and <<canary>> and <<primary>>, \
+         regular expressions for all pods of the candidate and of the accepted version",
+        one_line(found)
     )]
     UnknownPlaceholder {
         /// The placeholder as written.
@@ -262,11 +263,13 @@ fn is_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || "_:.".contains(c)
 }
 
-/// The length of the string that `rest` starts with, quotes included. Backquoted ones know no escapes.
+/// The length of the string that `rest` starts with, quotes included. Backquoted ones know no escapes, and they alone may
+/// go over several lines, as Prometheus has it.
 fn string_length(rest: &str, quote: char) -> Option<usize> {
     let mut escaped = false;
     for (at, c) in rest.char_indices().skip(1) {
         match c {
+            '\n' if quote != '`' => return None,
             _ if escaped => escaped = false,
             '\\' if quote != '`' => escaped = true,
             c if c == quote => return Some(at + 1),
@@ -336,20 +339,34 @@ pub(super) fn tidy(text: &str) -> Result<String, SourceError> {
     Ok(tidied.trim_end().to_owned())
 }
 
-/// A backquoted string with backslashes in double quotes: `promql-parser` takes them for escapes, Prometheus does not.
+/// A backquoted string with backslashes or line breaks in double quotes: `promql-parser` takes the former for escapes,
+/// Prometheus does not, and an expression is shown on one line.
 fn requoted(string: &str) -> Cow<'_, str> {
     match string
         .strip_prefix('`')
         .and_then(|rest| rest.strip_suffix('`'))
     {
-        Some(raw) if raw.contains('\\') => {
+        Some(raw) if raw.contains(['\\', '\n', '\r']) => {
             let escaped = raw
                 .replace('\\', "\\\\")
                 .replace('"', "\\\"")
-                .replace('\n', "\\n");
+                .replace('\n', "\\n")
+                .replace('\r', "\\r");
             Cow::Owned(format!("\"{escaped}\""))
         }
         Some(_) | None => Cow::Borrowed(string),
+    }
+}
+
+/// How much of what a person wrote an error shows, in characters.
+const LONGEST_SHOWN: usize = 80;
+
+/// A part of an expression, as part of a line.
+fn one_line(text: &str) -> String {
+    let printable = text.replace(char::is_control, " ");
+    match printable.char_indices().nth(LONGEST_SHOWN) {
+        Some((end, _)) => format!("{}...", printable.get(..end).unwrap_or_default()),
+        None => printable,
     }
 }
 
@@ -545,6 +562,7 @@ mod tests {
             tidy("x{a=~`b\\.\"\n`} > `c`").unwrap(),
             "x{a=~\"b\\\\.\\\"\\n\"} > `c`"
         );
+        assert_eq!(tidy("x{a=`b\r\nc`} > 5").unwrap(), "x{a=\"b\\r\\nc\"} > 5");
         assert_eq!(
             tidy("x{a=`b\\`,c=`> 5`}").unwrap(),
             "x{a=\"b\\\\\",c=`> 5`}"
@@ -580,6 +598,8 @@ mod tests {
             (r#"x{pod=~"a\\<<canary>>"} > 0"#, "behind a backslash"),
             ("x{pod=~`a\\<<canary>>`} > 0", "behind a backslash"),
             ("a << 5", "never closed"),
+            ("x{pod=\"<<p\no\td>>\"} > 0", "never closed"),
+            ("x{pod=`<<p\no\td>>`} > 0", "unknown placeholder <<p o d>>;"),
         ];
         for (text, expected) in cases {
             let error = tidy(text).unwrap_err().to_string();
@@ -667,6 +687,8 @@ mod tests {
             ("a[5m > 0", SourceError::Unclosed('[')),
             ("a{b=\"c} > 0", SourceError::Unclosed('"')),
             ("a{b='c\\'} > 0", SourceError::Unclosed('\'')),
+            ("a{b=\"c\nd\"} > 0", SourceError::Unclosed('"')),
+            ("a{b=\"c\\\nd\"} > 0", SourceError::Unclosed('"')),
         ];
         for (text, expected) in cases {
             assert_eq!(scan(text), Err(expected), "{text}");

@@ -39,10 +39,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 ///
 /// When there are no credentials, or no client can be made from them. Nothing is sent yet.
 pub async fn connect() -> Result<Client, ConnectError> {
-    let config = Config::infer()
-        .await
-        .map_err(|error| ConnectError::Infer(Box::new(error)))?;
-    client(config)
+    client(config(None).await?)
 }
 
 /// Connects with this context of the kubeconfig.
@@ -51,18 +48,37 @@ pub async fn connect() -> Result<Client, ConnectError> {
 ///
 /// When there is no such context, or no client can be made from it. Nothing is sent yet.
 pub async fn connect_in(context: &str) -> Result<Client, ConnectError> {
+    client(config(Some(context)).await?)
+}
+
+/// Connects on behalf of another account, such as `system:serviceaccount:workers:volery`: its rights count, and the
+/// account that asks needs the right to `impersonate` it.
+///
+/// # Errors
+///
+/// Those of [`connect`], or of [`connect_in`] where there is a context.
+pub async fn connect_as(context: Option<&str>, account: &str) -> Result<Client, ConnectError> {
+    let mut config = config(context).await?;
+    config.auth_info.impersonate = Some(account.to_owned());
+    client(config)
+}
+
+async fn config(context: Option<&str>) -> Result<Config, ConnectError> {
+    let Some(context) = context else {
+        return Config::infer()
+            .await
+            .map_err(|error| ConnectError::Infer(Box::new(error)));
+    };
     let options = KubeConfigOptions {
         context: Some(context.to_owned()),
         ..KubeConfigOptions::default()
     };
-    let config =
-        Config::from_kubeconfig(&options)
-            .await
-            .map_err(|error| ConnectError::Context {
-                context: context.to_owned(),
-                source: Box::new(error),
-            })?;
-    client(config)
+    Config::from_kubeconfig(&options)
+        .await
+        .map_err(|error| ConnectError::Context {
+            context: context.to_owned(),
+            source: Box::new(error),
+        })
 }
 
 fn client(mut config: Config) -> Result<Client, ConnectError> {

@@ -13,10 +13,13 @@
 //! | `live` | looking at the API server itself |
 //! | `order` | orders as they lie on the state object |
 //! | `survey` | looking at services for a person |
+//! | `inspect` | looking at a Deployment before it is registered |
+//! | `access` | whether the rights suffice |
 //! | `condition` | how a service stands, as a condition on X |
 //! | `events` | what happened, as Events on X |
 //! | `rights` | what the shipped Role must grant |
 
+mod access;
 mod autoscaler;
 mod condition;
 mod connect;
@@ -24,6 +27,7 @@ mod deadline;
 mod error;
 mod events;
 mod fence;
+mod inspect;
 mod lease;
 mod live;
 mod object;
@@ -35,10 +39,11 @@ mod survey;
 mod watch;
 
 pub use condition::{CONDITION, Condition};
-pub use connect::{ConnectError, connect, connect_in};
+pub use connect::{ConnectError, connect, connect_as, connect_in};
 pub use error::ClusterError;
 pub use events::{Events, Notice, OwnPod, Tone};
 pub use fence::{Fence, NoFence};
+pub use inspect::{Inspection, Manifest, PauseInManifest};
 pub use lease::{Claim, LeaseName, LeaseRecord};
 pub use order::OrderBook;
 pub use rights::{Resource, Verb, rights, rights_to_lead};

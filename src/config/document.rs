@@ -16,6 +16,12 @@ const DEEPEST: usize = 64;
 /// Merge keys let a short text build large mappings; no honest file comes near this many entries.
 const MOST_MERGED: usize = 100_000;
 
+/// So do aliases: each node counts as often as it is reached from the root.
+const MOST_NODES: usize = 250_000;
+
+/// The longest key or value, in bytes: twice the longest expression.
+const LONGEST_TEXT: usize = 16 * 1024;
+
 /// One node of the tree.
 #[derive(Debug)]
 pub(super) struct Node {
@@ -23,6 +29,38 @@ pub(super) struct Node {
     pub at: Position,
     pub content: Content,
     depth: usize,
+    /// How many nodes it holds, itself included, each as often as it is reached.
+    size: usize,
+}
+
+impl Node {
+    fn new(at: Position, content: Content) -> Self {
+        let below: Vec<&Self> = match &content {
+            Content::Nothing | Content::Text(_) | Content::Faulty => Vec::new(),
+            Content::List(items) => items.iter().map(Rc::as_ref).collect(),
+            Content::Mapping(mapping) => {
+                let entries = mapping.entries.iter();
+                entries.map(|entry| entry.value.as_ref()).collect()
+            }
+        };
+        let depth = below.iter().map(|node| node.depth + 1).max();
+        let sizes = below.iter().map(|node| node.size);
+        let size = sizes.fold(1, usize::saturating_add);
+        Self {
+            at,
+            depth: depth.unwrap_or(0),
+            size,
+            content,
+        }
+    }
+}
+
+/// A whole text.
+#[derive(Debug)]
+pub(super) struct Document {
+    pub root: Rc<Node>,
+    /// What it uses that this file has no use for; in the tree nothing stands there.
+    pub faults: Vec<Malformed>,
 }
 
 /// What a node holds.
@@ -33,6 +71,8 @@ pub(super) enum Content {
     Text(String),
     List(Vec<Rc<Node>>),
     Mapping(Mapping),
+    /// Something of which a fault has been told: nobody knows what was meant.
+    Faulty,
 }
 
 /// A mapping with its merge keys resolved.
@@ -42,6 +82,18 @@ pub(super) struct Mapping {
     pub entries: Vec<Entry>,
     /// Keys written more than once, each time but the first.
     pub repeated: Vec<Repeated>,
+    /// Whether everything that it merges is in it.
+    pub whole: Whole,
+}
+
+/// Whether all of a mapping is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Whole {
+    /// It is.
+    #[default]
+    Yes,
+    /// It merges something of which a fault has been told, and may have any key by that.
+    No,
 }
 
 impl Mapping {
@@ -99,20 +151,31 @@ impl From<ScanError> for Malformed {
 }
 
 /// Reads a text as one YAML document. A text without any is a tree that holds nothing.
-pub(super) fn read(text: &str) -> Result<Rc<Node>, Malformed> {
+///
+/// # Errors
+///
+/// Where reading cannot go on: behind it, nothing is told.
+pub(super) fn read(text: &str) -> Result<Document, Malformed> {
     let mut builder = Builder::default();
     let options = options! { emit_comments: false, emit_unresolved_aliases: true };
     for step in Parser::new_from_str_with_options(text, options) {
         let (event, span) = step?;
-        builder.take(event, &span)?;
+        if builder.take(event, &span)? == More::No {
+            break;
+        }
     }
-    Ok(builder.root.unwrap_or_else(|| {
-        Rc::new(Node {
-            at: Position::START,
-            content: Content::Nothing,
-            depth: 0,
-        })
-    }))
+    let nothing = || Rc::new(Node::new(Position::START, Content::Nothing));
+    Ok(Document {
+        root: builder.root.unwrap_or_else(nothing),
+        faults: builder.faults,
+    })
+}
+
+/// Whether there is more to read.
+#[derive(PartialEq, Eq)]
+enum More {
+    Yes,
+    No,
 }
 
 fn position(marker: &Marker) -> Position {
@@ -145,10 +208,14 @@ struct OpenMapping {
     merged: Vec<Rc<Node>>,
 }
 
-struct Key {
-    text: String,
-    at: Position,
-    merges: Merges,
+enum Key {
+    Named {
+        text: String,
+        at: Position,
+        merges: Merges,
+    },
+    /// None that this file could have: its value is read and forgotten.
+    Unusable,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -163,20 +230,34 @@ struct Builder {
     anchors: HashMap<Anchor, Rc<Node>>,
     root: Option<Rc<Node>>,
     merged: usize,
+    faults: Vec<Malformed>,
 }
 
 impl Builder {
-    fn take(&mut self, event: Event<'_>, span: &Span) -> Result<(), Malformed> {
+    fn fault(&mut self, at: Position, message: impl Into<String>) {
+        self.faults.push(Malformed::new(at, message));
+    }
+
+    fn take(&mut self, event: Event<'_>, span: &Span) -> Result<More, Malformed> {
         let at = position(&span.start);
         match event {
             Event::DocumentStart(..) if self.root.is_some() => {
-                return Err(Malformed::new(
+                self.fault(
                     at,
                     "a second YAML document begins here; expected a single one",
-                ));
+                );
+                return Ok(More::No);
+            }
+            Event::Scalar(text, ..) if text.len() > LONGEST_TEXT => {
+                let message = format!(
+                    "this text has {} bytes; expected at most {LONGEST_TEXT}",
+                    text.len()
+                );
+                self.fault(at, message);
+                self.place(at, Rc::new(Node::new(at, Content::Faulty)), Merges::No);
             }
             Event::Scalar(text, style, anchor, tag) => {
-                untagged(at, tag.as_deref())?;
+                self.untagged(at, tag.as_deref());
                 let plain = style == ScalarStyle::Plain;
                 let merges = if plain && text == "<<" {
                     Merges::Yes
@@ -190,12 +271,12 @@ impl Builder {
                 self.complete(at, anchor, content, merges)?;
             }
             Event::SequenceStart(_, anchor, tag) => {
-                untagged(at, tag.as_deref())?;
-                self.begin(at, anchor, OpenContent::List(Vec::new()))?;
+                self.untagged(at, tag.as_deref());
+                self.begin(at, anchor, OpenContent::List(Vec::new()));
             }
             Event::MappingStart(_, anchor, tag) => {
-                untagged(at, tag.as_deref())?;
-                self.begin(at, anchor, OpenContent::Mapping(OpenMapping::default()))?;
+                self.untagged(at, tag.as_deref());
+                self.begin(at, anchor, OpenContent::Mapping(OpenMapping::default()));
             }
             Event::SequenceEnd | Event::MappingEnd => {
                 if let Some(open) = self.open.pop() {
@@ -207,13 +288,16 @@ impl Builder {
                 }
             }
             Event::Alias(anchor) => {
-                let Some(node) = self.anchors.get(&anchor).map(Rc::clone) else {
-                    return Err(Malformed::new(at, "this alias stands inside what it names"));
-                };
-                self.place(at, node, Merges::No)?;
+                let node = self.anchors.get(&anchor).map(Rc::clone);
+                let node = node.unwrap_or_else(|| {
+                    self.fault(at, "this alias stands inside what it names");
+                    Rc::new(Node::new(at, Content::Faulty))
+                });
+                self.place(at, node, Merges::No);
             }
             Event::UnresolvedAlias(name) => {
-                return Err(Malformed::new(at, format!("no anchor is named {name:?}")));
+                self.fault(at, format!("no anchor is named {name:?}"));
+                self.place(at, Rc::new(Node::new(at, Content::Faulty)), Merges::No);
             }
             Event::DocumentStart(..)
             | Event::DocumentEnd
@@ -224,34 +308,25 @@ impl Builder {
             // Metadata that a later version of the parser may add: its nodes are all above.
             _ => {}
         }
-        Ok(())
+        Ok(More::Yes)
     }
 
-    fn begin(
-        &mut self,
-        at: Position,
-        anchor: Anchor,
-        content: OpenContent,
-    ) -> Result<(), Malformed> {
-        if self.expects_key() {
-            return Err(Malformed::new(
+    /// No key of this file needs a YAML type: a tag is a template's leftover or a misread expression.
+    fn untagged(&mut self, at: Position, tag: Option<&Tag>) {
+        if tag.is_some() {
+            self.fault(
                 at,
-                "expected a key, found a list or a mapping",
-            ));
+                "expected a value without a YAML tag (the word with '!' before it)",
+            );
         }
+    }
+
+    fn begin(&mut self, at: Position, anchor: Anchor, content: OpenContent) {
         self.open.push(Open {
             at,
             anchor,
             content,
         });
-        Ok(())
-    }
-
-    fn expects_key(&self) -> bool {
-        self.open.last().is_some_and(|open| match &open.content {
-            OpenContent::Mapping(mapping) => mapping.key.is_none(),
-            OpenContent::List(_) => false,
-        })
     }
 
     /// A node has been read to its end: remembers it for its aliases and puts it where it belongs.
@@ -262,34 +337,34 @@ impl Builder {
         content: Content,
         merges: Merges,
     ) -> Result<(), Malformed> {
-        let below = match &content {
-            Content::Nothing | Content::Text(_) => None,
-            Content::List(items) => items.iter().map(|item| item.depth).max(),
-            Content::Mapping(mapping) => {
-                mapping.entries.iter().map(|entry| entry.value.depth).max()
-            }
-        };
-        let depth = below.map_or(0, |below| below + 1);
-        if depth > DEEPEST {
+        let node = Node::new(at, content);
+        if node.depth > DEEPEST {
             return Err(Malformed::new(at, "this is nested too deeply"));
         }
-        let node = Rc::new(Node { at, content, depth });
+        if node.size > MOST_NODES {
+            return Err(Malformed::new(at, "aliases repeat what is here too often"));
+        }
+        let node = Rc::new(node);
         if anchor != 0 {
             self.anchors.insert(anchor, Rc::clone(&node));
         }
-        self.place(at, node, merges)
+        self.place(at, node, merges);
+        Ok(())
     }
 
-    fn place(&mut self, at: Position, node: Rc<Node>, merges: Merges) -> Result<(), Malformed> {
+    fn place(&mut self, at: Position, node: Rc<Node>, merges: Merges) {
+        let faults = &mut self.faults;
         match self.open.last_mut().map(|open| &mut open.content) {
             None => self.root = Some(node),
             Some(OpenContent::List(items)) => items.push(node),
             Some(OpenContent::Mapping(mapping)) => match mapping.key.take() {
-                None => mapping.key = Some(key(at, &node, merges)?),
-                Some(key) => mapping.insert(key, node)?,
+                None => mapping.key = Some(key(at, &node, merges, faults)),
+                Some(Key::Named { text, at, merges }) => {
+                    mapping.insert(text, at, merges, node, faults);
+                }
+                Some(Key::Unusable) => {}
             },
         }
-        Ok(())
     }
 
     /// The mapping with what it merges: its own keys win, then those merged first.
@@ -317,78 +392,69 @@ impl Builder {
     }
 }
 
-/// No key of this file needs a YAML type: a tag is a template's leftover or a misread expression.
-fn untagged(at: Position, tag: Option<&Tag>) -> Result<(), Malformed> {
-    match tag {
-        None => Ok(()),
-        Some(_) => Err(Malformed::new(
-            at,
-            "expected a value without a YAML tag (the word with '!' before it)",
-        )),
-    }
-}
-
-fn key(at: Position, node: &Node, merges: Merges) -> Result<Key, Malformed> {
-    match &node.content {
-        Content::Text(text) => Ok(Key {
-            text: text.clone(),
-            at,
-            merges,
-        }),
-        Content::Nothing => Err(Malformed::new(at, "expected a key, found nothing")),
-        Content::List(_) | Content::Mapping(_) => Err(Malformed::new(
-            at,
-            "expected a key, found a list or a mapping",
-        )),
-    }
+fn key(at: Position, node: &Node, merges: Merges, faults: &mut Vec<Malformed>) -> Key {
+    let found = match &node.content {
+        Content::Text(text) => {
+            return Key::Named {
+                text: text.clone(),
+                at,
+                merges,
+            };
+        }
+        Content::Faulty => return Key::Unusable,
+        Content::Nothing => "nothing",
+        Content::List(_) | Content::Mapping(_) => "a list or a mapping",
+    };
+    faults.push(Malformed::new(at, format!("expected a key, found {found}")));
+    Key::Unusable
 }
 
 impl OpenMapping {
-    fn insert(&mut self, key: Key, value: Rc<Node>) -> Result<(), Malformed> {
-        if let Some(first) = self.first_of.get(&key.text) {
-            self.mapping.repeated.push(Repeated {
-                key: key.text,
-                at: key.at,
-                first: *first,
-            });
-            return Ok(());
+    fn insert(
+        &mut self,
+        key: String,
+        at: Position,
+        merges: Merges,
+        value: Rc<Node>,
+        faults: &mut Vec<Malformed>,
+    ) {
+        if let Some(first) = self.first_of.get(&key) {
+            let first = *first;
+            self.mapping.repeated.push(Repeated { key, at, first });
+            return;
         }
-        if key.merges == Merges::Yes {
-            self.merge(key.at, value)?;
-            self.first_of.insert(key.text, key.at);
-            return Ok(());
-        }
-        self.first_of.insert(key.text.clone(), key.at);
-        self.mapping.entries.push(Entry {
-            key: key.text,
-            at: key.at,
-            value,
-        });
-        Ok(())
-    }
-
-    fn merge(&mut self, at: Position, value: Rc<Node>) -> Result<(), Malformed> {
-        let refused = || {
-            Malformed::new(
+        self.first_of.insert(key.clone(), at);
+        if merges == Merges::No {
+            self.mapping.entries.push(Entry { key, at, value });
+        } else if !self.merge(value) {
+            self.mapping.whole = Whole::No;
+            faults.push(Malformed::new(
                 at,
                 "expected \"<<\" to merge a mapping or a list of mappings",
-            )
-        };
-        match &value.content {
-            Content::Mapping(_) => self.merged.push(value),
-            Content::List(sources) => {
-                for source in sources {
-                    match source.content {
-                        Content::Mapping(_) => self.merged.push(Rc::clone(source)),
-                        Content::Nothing | Content::Text(_) | Content::List(_) => {
-                            return Err(refused());
-                        }
-                    }
-                }
-            }
-            Content::Nothing | Content::Text(_) => return Err(refused()),
+            ));
         }
-        Ok(())
+    }
+
+    /// Whether this can be merged, or why not has been told.
+    fn merge(&mut self, value: Rc<Node>) -> bool {
+        let sources = match &value.content {
+            Content::Mapping(_) | Content::Faulty => vec![value],
+            Content::List(sources) => sources.iter().map(Rc::clone).collect(),
+            Content::Nothing | Content::Text(_) => return false,
+        };
+        for source in sources {
+            match &source.content {
+                Content::Mapping(mapping) => {
+                    if mapping.whole == Whole::No {
+                        self.mapping.whole = Whole::No;
+                    }
+                    self.merged.push(source);
+                }
+                Content::Faulty => self.mapping.whole = Whole::No,
+                Content::Nothing | Content::Text(_) | Content::List(_) => return false,
+            }
+        }
+        true
     }
 }
 
@@ -399,6 +465,7 @@ mod tests {
     fn outline(node: &Node) -> String {
         match &node.content {
             Content::Nothing => "-".to_owned(),
+            Content::Faulty => "?".to_owned(),
             Content::Text(text) => format!("{text:?}"),
             Content::List(items) => {
                 let items: Vec<String> = items.iter().map(|item| outline(item)).collect();
@@ -417,7 +484,10 @@ mod tests {
 
     fn read_outline(text: &str) -> String {
         match read(text) {
-            Ok(node) => outline(&node),
+            Ok(document) => match document.faults.first() {
+                None => outline(&document.root),
+                Some(fault) => format!("{}: {}", fault.at, fault.message),
+            },
             Err(error) => format!("{}: {}", error.at, error.message),
         }
     }
@@ -487,7 +557,7 @@ mod tests {
 
     #[test]
     fn a_repeated_key_is_kept_with_both_places() {
-        let node = read("a: 1\nb: 2\na: 3\n").unwrap();
+        let node = read("a: 1\nb: 2\na: 3\n").unwrap().root;
         let Content::Mapping(mapping) = &node.content else {
             panic!("no mapping");
         };

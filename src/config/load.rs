@@ -1,12 +1,15 @@
 //! From a file on disk to a configuration, or to everything that is wrong with it.
 
-use std::collections::BTreeSet;
-use std::io;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use super::document::{self, Malformed};
 use super::names::ServiceName;
 use super::problem::{ConfigError, Fault, Position, Problem};
+use super::warning::Warning;
 use super::{Config, schema};
 
 /// Says whether a success expression can be evaluated; an error completes the sentence that begins with the
@@ -30,7 +33,7 @@ pub enum Content {
 impl Content {
     /// Reads a file as it is now.
     pub fn of(file: &Path) -> Self {
-        match std::fs::read(file) {
+        match read(file) {
             Ok(bytes) => Self::Bytes(bytes),
             Err(error) => Self::Unreadable {
                 kind: error.kind(),
@@ -70,8 +73,12 @@ pub struct Loaded {
     pub refused: BTreeSet<ServiceName>,
     /// Global settings that are in the file but cannot be used, of `notify` some part at least.
     pub wrong: BTreeSet<Setting>,
+    /// Where each entry has its name.
+    pub places: BTreeMap<ServiceName, Position>,
     /// Everything that is wrong, in the order of the file.
     pub problems: Vec<Problem>,
+    /// What is not wrong and still foolish, in the order of the file.
+    pub warnings: Vec<Warning>,
 }
 
 impl Loaded {
@@ -138,6 +145,10 @@ impl Config {
                 });
             }
         };
+        if bytes.len() > MOST_BYTES {
+            let message = format!("expected a file of at most {MOST_BYTES} bytes");
+            return Err(unusable(file, Position::START, message));
+        }
         match std::str::from_utf8(bytes) {
             Ok(text) => Self::parse(file, text, check),
             Err(error) => {
@@ -157,34 +168,81 @@ impl Config {
     ///
     /// Those of [`Config::load`], but for an unreadable file.
     pub fn parse(file: &Path, text: &str, check: &ExpressionCheck<'_>) -> Reading {
-        let tree = document::read(text)
-            .map_err(|Malformed { at, message }| unusable(file, at, message))?;
+        let document = document::read(text).map_err(|malformed| invalid(file, [malformed]))?;
+        // The same expression is often that of many services.
+        let known: RefCell<HashMap<String, Result<(), String>>> = RefCell::default();
+        let check = |text: &str| {
+            if let Some(known) = known.borrow().get(text) {
+                return known.clone();
+            }
+            let result = check(text);
+            known.borrow_mut().insert(text.to_owned(), result.clone());
+            result
+        };
+        let reading = schema::read(&document.root, &check);
+        if !document.faults.is_empty() {
+            // Nothing is used of it, and everything is told.
+            let mut problems: Vec<Problem> = document.faults.into_iter().map(problem).collect();
+            problems.extend(reading.map_or_else(|_| Vec::new(), |reading| reading.problems));
+            problems.sort_by_key(|problem| problem.at);
+            return Err(ConfigError::Invalid {
+                file: file.to_owned(),
+                problems,
+            });
+        }
         let schema::Reading {
             config,
             refused,
             wrong,
+            places,
             mut problems,
-        } = schema::read(&tree, check)
-            .map_err(|Malformed { at, message }| unusable(file, at, message))?;
+            mut warnings,
+        } = reading.map_err(|malformed| invalid(file, [malformed]))?;
         problems.sort_by_key(|problem| problem.at);
+        warnings.sort_by_key(|warning| warning.at);
+        // Services that fall back on the same values have the same warning there.
+        let mut told = BTreeSet::new();
+        warnings.retain(|warning| told.insert(warning.to_string()));
         Ok(Loaded {
             file: file.to_owned(),
             config,
             refused,
             wrong,
+            places,
             problems,
+            warnings,
         })
     }
 }
 
+/// The largest file that is read. A ConfigMap holds at most 1 MiB.
+const MOST_BYTES: usize = 4 * 1024 * 1024;
+
+/// The content of a file, or a little more of it than [`MOST_BYTES`].
+fn read(file: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let most = u64::try_from(MOST_BYTES).unwrap_or(u64::MAX);
+    let mut start = File::open(file)?.take(most.saturating_add(1));
+    start.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 fn unusable(file: &Path, at: Position, message: String) -> ConfigError {
+    invalid(file, [Malformed { at, message }])
+}
+
+fn invalid(file: &Path, malformed: impl IntoIterator<Item = Malformed>) -> ConfigError {
     ConfigError::Invalid {
         file: file.to_owned(),
-        problems: vec![Problem {
-            at,
-            path: String::new(),
-            fault: Fault::Malformed(message),
-        }],
+        problems: malformed.into_iter().map(problem).collect(),
+    }
+}
+
+fn problem(Malformed { at, message }: Malformed) -> Problem {
+    Problem {
+        at,
+        path: String::new(),
+        fault: Fault::Malformed(message),
     }
 }
 

@@ -14,6 +14,7 @@
 //! | `change` | what differs between two configurations, for people |
 //! | `units`, `bound`, `choices`, `names`, `labels`, `channels`, `secret`, `prometheus`, `prometheus_url` | the values |
 //! | `problem` | what can be wrong, and how a person reads it |
+//! | `warning` | what is not wrong and still foolish |
 
 mod bound;
 mod change;
@@ -31,6 +32,7 @@ mod renewal;
 mod schema;
 mod secret;
 mod units;
+mod warning;
 mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,6 +60,7 @@ pub use units::{
     Amount, AmountError, DurationError, LONGEST_DURATION, Replicas, Share, display_duration,
     parse_duration,
 };
+pub use warning::{Doubt, Warning};
 pub use watch::{FileWatch, Pace};
 
 /// What a file says: the global settings, and every service.

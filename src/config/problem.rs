@@ -125,7 +125,7 @@ pub enum Fault {
 pub enum Found {
     /// No value at all.
     Nothing,
-    /// A text, as written.
+    /// A text, as written; its beginning where it is long.
     Text(String),
     /// A list.
     List,
@@ -136,6 +136,11 @@ pub enum Found {
 impl Found {
     /// A line stays readable, whatever somebody pasted into the file.
     const LONGEST_SHOWN: usize = 80;
+
+    /// This text, as much of it as is ever shown.
+    pub(super) fn text(text: &str) -> Self {
+        Self::Text(text.chars().take(Self::LONGEST_SHOWN + 1).collect())
+    }
 }
 
 impl fmt::Display for Found {

@@ -3,9 +3,20 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use super::document::{Content, Mapping, Node};
+use super::document::{Content, Mapping, Node, Whole};
 use super::load::ExpressionCheck;
 use super::problem::{Fault, Found, Position, Problem};
+use super::warning::{Doubt, Warning};
+
+/// The items of all lists of a file, each as often as a service has it. Anchors and `defaults` let a short text give many
+/// services a long list; no honest file comes near this.
+const MOST_LISTED: usize = 100_000;
+
+const TOO_MANY_LISTED: &str = "expected at most 100000 items in all lists of all services, those by anchors and defaults \
+                               included";
+
+/// The longest key that is compared with those that mean something, in bytes.
+const LONGEST_MISSPELT: usize = 64;
 
 /// One mapping of the file under a fixed set of keys, those that mean nothing already told.
 pub(super) struct Fields<'n> {
@@ -30,6 +41,7 @@ pub(super) enum Absent<'n> {
 
 /// A mapping that others fall back on, what is wrong with it already told.
 pub(super) struct Defaults<'n> {
+    pub path: String,
     /// `None` if there is no telling what stands in it.
     pub mapping: Option<&'n Mapping>,
     /// Keys of which nobody can say what they should have been.
@@ -46,6 +58,24 @@ enum Given<'n> {
 }
 
 impl<'n> Fields<'n> {
+    /// Where these keys are to be changed: at the first that this mapping says itself, else where it falls back on the
+    /// first. `None` where the first is nowhere.
+    pub fn place_of(&self, keys: &[&'static str]) -> Option<(Position, String)> {
+        let first = keys.first()?;
+        let fallback = match self.absent {
+            Absent::Builtin | Absent::LeftOpen => None,
+            Absent::FallBack(defaults) => defaults
+                .mapping
+                .and_then(|mapping| mapping.get(first))
+                .map(|node| (node.at, format!("{}.{first}", defaults.path))),
+        };
+        let here = |key: &&str| Some((self.mapping.get(key)?.at, self.path_to(key)));
+        if self.mapping.get(first).is_none() {
+            fallback.as_ref()?;
+        }
+        keys.iter().find_map(here).or(fallback)
+    }
+
     pub fn path_to(&self, key: &str) -> String {
         let key = printable(key);
         if self.path.is_empty() {
@@ -73,12 +103,20 @@ impl<'n> Fields<'n> {
     }
 }
 
+/// How much of a key a path shows, in characters.
+const LONGEST_KEY: usize = 80;
+
 /// A key as part of a path: whatever was typed, on one line.
 pub(super) fn printable(key: &str) -> String {
+    let cut = key.char_indices().nth(LONGEST_KEY).map(|(end, _)| end);
+    let (key, rest) = match cut {
+        Some(end) => (key.get(..end).unwrap_or_default(), "..."),
+        None => (key, ""),
+    };
     if key.contains(char::is_control) {
-        format!("{key:?}")
+        format!("{key:?}{rest}")
     } else {
-        key.to_owned()
+        format!("{key}{rest}")
     }
 }
 
@@ -86,9 +124,19 @@ pub(super) fn printable(key: &str) -> String {
 pub(super) struct Reader<'c> {
     pub check: &'c ExpressionCheck<'c>,
     pub problems: Vec<Problem>,
+    pub warnings: Vec<Warning>,
+    pub listed: usize,
 }
 
 impl Reader<'_> {
+    pub fn warn(&mut self, at: Position, path: impl Into<String>, doubt: Doubt) {
+        self.warnings.push(Warning {
+            at,
+            path: path.into(),
+            doubt,
+        });
+    }
+
     pub fn problem(&mut self, at: Position, path: impl Into<String>, fault: Fault) {
         self.problems.push(Problem {
             at,
@@ -150,9 +198,10 @@ impl Reader<'_> {
         match fields.given(key) {
             Given::Here(node) => read(self, fields.path_to(key), node),
             Given::FallBack(node) => {
-                let told = self.problems.len();
+                let (told, warned) = (self.problems.len(), self.warnings.len());
                 let value = read(self, fields.path_to(key), node);
                 self.problems.truncate(told);
+                self.warnings.truncate(warned);
                 value
             }
             Given::Wrong => None,
@@ -225,6 +274,11 @@ impl Reader<'_> {
             self.unexpected(node, path, &format!("expected {expected}"));
             return None;
         };
+        self.listed = self.listed.saturating_add(items.len());
+        if self.listed > MOST_LISTED {
+            self.unexpected(node, path, TOO_MANY_LISTED);
+            return None;
+        }
         // Collected first, so that one wrong item does not hide those behind it.
         let read: Vec<Option<T>> = items
             .iter()
@@ -255,6 +309,7 @@ impl Reader<'_> {
             Content::Text(text) => parse(text),
             // What every reader says of an empty text is what it expects.
             Content::Nothing | Content::List(_) | Content::Mapping(_) => parse(""),
+            Content::Faulty => return None,
         };
         match parsed {
             Ok(value) => Some(value),
@@ -270,13 +325,16 @@ impl Reader<'_> {
     }
 
     pub fn missing(&mut self, fields: &Fields<'_>, key: &'static str, expected: &'static str) {
-        let is_told = fields.misspelt.contains(&key);
+        let is_told = fields.misspelt.contains(&key) || fields.mapping.whole == Whole::No;
         if !is_told && !matches!(fields.absent, Absent::LeftOpen) {
             self.problem(fields.at, fields.path_to(key), Fault::Missing { expected });
         }
     }
 
     pub fn unexpected(&mut self, node: &Node, path: String, expected: &str) {
+        if matches!(node.content, Content::Faulty) {
+            return;
+        }
         let fault = Fault::Unexpected {
             found: found(node),
             expected: expected.to_owned(),
@@ -287,8 +345,8 @@ impl Reader<'_> {
 
 pub(super) fn found(node: &Node) -> Found {
     match &node.content {
-        Content::Nothing => Found::Nothing,
-        Content::Text(text) => Found::Text(text.clone()),
+        Content::Nothing | Content::Faulty => Found::Nothing,
+        Content::Text(text) => Found::text(text),
         Content::List(_) => Found::List,
         Content::Mapping(_) => Found::Mapping,
     }
@@ -297,6 +355,9 @@ pub(super) fn found(node: &Node) -> Found {
 /// The known key that somebody who wrote `key` most likely meant: at most a third of it is different.
 pub(super) fn nearest(key: &str, known: &'static [&'static str]) -> Option<&'static str> {
     // `maxStepDuration` and `max-step-duration` are habits of other tools, not different words.
+    if key.len() > LONGEST_MISSPELT {
+        return None;
+    }
     let plain = |key: &str| key.replace(['-', '_'], "").to_lowercase();
     let key = plain(key);
     known

@@ -109,6 +109,8 @@ struct Told {
     refusal: Option<String>,
     /// What is wrong with it.
     problems: BTreeSet<String>,
+    /// What is doubtful in it.
+    warnings: BTreeSet<String>,
     /// Which entries are not as it has them, and why.
     kept: BTreeMap<ServiceName, String>,
     /// How many services were absent in it and left registered.
@@ -600,6 +602,15 @@ impl Supervisor {
             self.tell_on_pod(&format!("{first}{more}"));
         }
         self.told.problems = problems;
+        let mut warnings = BTreeSet::new();
+        for warning in &loaded.warnings {
+            let what = format!("{}: {}", warning.path, warning.doubt);
+            if !self.told.warnings.contains(&what) {
+                warn!("{}:{warning}", loaded.file.display());
+            }
+            warnings.insert(what);
+        }
+        self.told.warnings = warnings;
     }
 
     /// Which entries are not as the file has them; the Deployments of bad ones show it.

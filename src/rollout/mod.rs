@@ -54,5 +54,6 @@ pub use diff::TemplateDiff;
 pub use judge::judge;
 pub use observation::Observation;
 pub use plan::{Event, Next, Plan, Status};
+pub use register::older_sets;
 
 pub use crate::config::Replicas;

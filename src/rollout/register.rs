@@ -98,6 +98,21 @@ fn history<'a>(pass: &Pass<'a>) -> Vec<&'a ReplicaSet> {
         .collect()
 }
 
+/// Those of X's ReplicaSets that registering would move to the stash: the empty ones but for the one that is accepted
+/// then, which is the one of X's own template.
+pub fn older_sets<'a>(
+    original: &'a Deployment,
+    observation: &'a Observation,
+) -> impl Iterator<Item = &'a ReplicaSet> {
+    let own = observation
+        .replica_sets_of(&original.uid)
+        .filter(|set| set.template == original.template)
+        .max_by_key(|set| (set.available, set.existing, set.replicas));
+    observation
+        .replica_sets_of(&original.uid)
+        .filter(move |set| set.is_empty() && own.is_none_or(|own| own.uid != set.uid))
+}
+
 /// Moves empty ReplicaSets to the stash (design section 3, fact 5: an empty ReplicaSet of X is a loaded gun).
 pub(super) fn stash(pass: &Pass<'_>, sets: Vec<&ReplicaSet>) -> Vec<Action> {
     let stash = Owner::Stash {

@@ -29,6 +29,7 @@ use super::prometheus::PrometheusSettings;
 use super::prometheus_url::without_credentials;
 use super::reader::{Absent, Defaults, Fields, Reader, found, nearest, printable};
 use super::units::{Amount, DurationError, is_decimal, parse_duration};
+use super::warning::{Warning, doubts, expression_doubt, prometheus_doubt};
 use super::{Config, Expression, Service};
 
 const PROMETHEUS_BASE_URL: &str = "prometheus-base-url";
@@ -131,14 +132,16 @@ pub(super) struct Reading {
     pub config: Config,
     pub refused: BTreeSet<ServiceName>,
     pub wrong: BTreeSet<Setting>,
+    pub places: BTreeMap<ServiceName, Position>,
     pub problems: Vec<Problem>,
+    pub warnings: Vec<Warning>,
 }
 
 /// Reads the tree of a whole file.
 pub(super) fn read(root: &Node, check: &ExpressionCheck<'_>) -> Result<Reading, Malformed> {
     let mapping = match &root.content {
         Content::Mapping(mapping) => mapping,
-        Content::Nothing => {
+        Content::Nothing | Content::Faulty => {
             return Err(malformed(
                 root,
                 "the file is empty; expected services, and the global settings that they need",
@@ -155,6 +158,8 @@ pub(super) fn read(root: &Node, check: &ExpressionCheck<'_>) -> Result<Reading, 
     let mut reader = Reader {
         check,
         problems: Vec::new(),
+        warnings: Vec::new(),
+        listed: 0,
     };
     Ok(reader.file(mapping))
 }
@@ -277,21 +282,18 @@ fn bound(text: &str) -> Result<Option<Bound>, BoundError> {
 fn found_url(node: &Node) -> Found {
     match &node.content {
         Content::Text(text) => Found::Text(without_credentials(text)),
-        Content::Nothing | Content::List(_) | Content::Mapping(_) => found(node),
+        Content::Nothing | Content::List(_) | Content::Mapping(_) | Content::Faulty => found(node),
     }
 }
 
 /// Whether a mapping under an unknown name is the defaults, and not a service: a service is complete without them.
-fn is_misspelt_defaults(file: &Mapping, name: &str, entry: &Mapping) -> bool {
-    nearest(name, &[DEFAULTS]).is_some()
-        && file.get(DEFAULTS).is_none()
-        && REQUIRED_KEYS.iter().any(|key| entry.get(key).is_none())
+fn is_misspelt_defaults(name: &str, entry: &Mapping) -> bool {
+    nearest(name, &[DEFAULTS]).is_some() && REQUIRED_KEYS.iter().any(|key| entry.get(key).is_none())
 }
 
 /// Whether a mapping under an unknown name says how Prometheus is asked, and not how a service is rolled out.
-fn is_misspelt_prometheus(file: &Mapping, name: &str, entry: &Mapping) -> bool {
+fn is_misspelt_prometheus(name: &str, entry: &Mapping) -> bool {
     nearest(name, &[PROMETHEUS]).is_some()
-        && file.get(PROMETHEUS).is_none()
         && !SERVICE_KEYS.iter().any(|key| entry.get(key).is_some())
 }
 
@@ -299,6 +301,8 @@ impl Reader<'_> {
     fn file(&mut self, mapping: &Mapping) -> Reading {
         let mut misspelt = Vec::new();
         let mut entries = Vec::new();
+        let has_no_defaults = mapping.get(DEFAULTS).is_none();
+        let has_no_prometheus = mapping.get(PROMETHEUS).is_none();
         for entry in &mapping.entries {
             if GLOBAL_KEYS.contains(&entry.key.as_str()) {
                 continue;
@@ -309,19 +313,21 @@ impl Reader<'_> {
                     misspelt.push(nearest);
                     self.problem(entry.at, printable(&entry.key), Fault::Misspelt { nearest });
                 }
-                (Content::Mapping(keys), _) if is_misspelt_defaults(mapping, &entry.key, keys) => {
+                (Content::Mapping(keys), _)
+                    if has_no_defaults && is_misspelt_defaults(&entry.key, keys) =>
+                {
                     misspelt.push(DEFAULTS);
                     let fault = Fault::Misspelt { nearest: DEFAULTS };
                     self.problem(entry.at, printable(&entry.key), fault);
                 }
                 (Content::Mapping(keys), _)
-                    if is_misspelt_prometheus(mapping, &entry.key, keys) =>
+                    if has_no_prometheus && is_misspelt_prometheus(&entry.key, keys) =>
                 {
                     misspelt.push(PROMETHEUS);
                     let nearest = PROMETHEUS;
                     self.problem(entry.at, printable(&entry.key), Fault::Misspelt { nearest });
                 }
-                (Content::Mapping(_), _) | (_, None) => entries.push(entry),
+                (Content::Mapping(_) | Content::Faulty, _) | (_, None) => entries.push(entry),
             }
         }
         for repeated in &mapping.repeated {
@@ -341,6 +347,12 @@ impl Reader<'_> {
             absent: Absent::Builtin,
         };
         let prometheus = self.prometheus(&globals);
+        if let (Global::Given(settings), Some(node)) =
+            (&prometheus, mapping.get(PROMETHEUS_BASE_URL))
+            && let Some(doubt) = prometheus_doubt(settings)
+        {
+            self.warn(node.at, globals.path_to(PROMETHEUS_BASE_URL), doubt);
+        }
         let namespace = self.global(&globals, NAMESPACE, found, names::namespace);
         let poll_interval = self.global(&globals, POLL_INTERVAL, found, duration_above_zero);
         let max_concurrent_rollouts =
@@ -354,8 +366,13 @@ impl Reader<'_> {
             .into_iter()
             .filter_map(|entry| self.entry(entry, absent, &namespace, channels))
             .collect();
+        let repeated: BTreeSet<&str> = mapping
+            .repeated
+            .iter()
+            .map(|repeated| repeated.key.as_str())
+            .collect();
         for draft in &mut drafts {
-            if mapping.repeats(draft.name.as_str()) {
+            if repeated.contains(draft.name.as_str()) {
                 draft.service = None;
             }
         }
@@ -364,7 +381,9 @@ impl Reader<'_> {
 
         let mut refused = BTreeSet::new();
         let mut services = BTreeMap::new();
+        let mut places = BTreeMap::new();
         for draft in drafts {
+            places.insert(draft.name.clone(), draft.at);
             match draft.service {
                 Some(service) => {
                     services.insert(draft.name, service);
@@ -410,7 +429,9 @@ impl Reader<'_> {
                 services,
             },
             refused,
+            places,
             problems: std::mem::take(&mut self.problems),
+            warnings: std::mem::take(&mut self.warnings),
         }
     }
 
@@ -440,7 +461,9 @@ impl Reader<'_> {
         globals: &Fields<'n>,
         channels: Option<&BTreeSet<ChannelName>>,
     ) -> Option<Defaults<'n>> {
+        let path = globals.path_to(DEFAULTS);
         let all_wrong = || Defaults {
+            path: path.clone(),
             mapping: None,
             wrong: SERVICE_KEYS.iter().copied().collect(),
         };
@@ -450,13 +473,18 @@ impl Reader<'_> {
         let mapping = match &node.content {
             Content::Mapping(mapping) => mapping,
             Content::Nothing => return globals.mapping.repeats(DEFAULTS).then(all_wrong),
-            Content::Text(_) | Content::List(_) => {
-                self.unexpected(node, globals.path_to(DEFAULTS), THE_DEFAULTS);
+            Content::Text(_) | Content::List(_) | Content::Faulty => {
+                self.unexpected(node, path.clone(), THE_DEFAULTS);
                 return Some(all_wrong());
             }
         };
-        let path = globals.path_to(DEFAULTS);
-        let fields = self.fields(path, node.at, mapping, SERVICE_KEYS, Absent::LeftOpen);
+        let fields = self.fields(
+            path.clone(),
+            node.at,
+            mapping,
+            SERVICE_KEYS,
+            Absent::LeftOpen,
+        );
         self.service(&fields, None, &Global::Absent, channels);
         if globals.mapping.repeats(DEFAULTS) {
             return Some(all_wrong());
@@ -477,6 +505,7 @@ impl Reader<'_> {
             })
             .collect();
         Some(Defaults {
+            path,
             mapping: Some(mapping),
             wrong,
         })
@@ -499,14 +528,11 @@ impl Reader<'_> {
             }
         };
         let Content::Mapping(mapping) = &entry.value.content else {
-            let fault = Fault::Unexpected {
-                found: found(&entry.value),
-                expected: format!(
-                    "expected {A_SERVICE}, or one of the global settings {}",
-                    GLOBAL_KEYS.join(", ")
-                ),
-            };
-            self.problem(entry.value.at, printable(&entry.key), fault);
+            let expected = format!(
+                "expected {A_SERVICE}, or one of the global settings {}",
+                GLOBAL_KEYS.join(", ")
+            );
+            self.unexpected(&entry.value, printable(&entry.key), &expected);
             return name.map(|name| Draft {
                 name,
                 at: entry.at,
@@ -519,6 +545,11 @@ impl Reader<'_> {
         let (target, service) = self.service(&fields, name.as_ref(), namespace, channels);
         let name = name?;
         let is_right = self.problems.len() == problems_before;
+        for (keys, doubt) in service.iter().flat_map(doubts) {
+            if let Some((at, path)) = fields.place_of(keys) {
+                self.warn(at, path, doubt);
+            }
+        }
         Some(Draft {
             name,
             at: entry.at,
@@ -697,7 +728,8 @@ impl Reader<'_> {
         };
         let fields = self.fields(path, item.at, mapping, EXPRESSION_KEYS, Absent::Builtin);
         let check = self.check;
-        let expression = self.required(&fields, "expr", AN_EXPRESSION, |text| {
+        let key = "expr";
+        let expression = self.required(&fields, key, AN_EXPRESSION, |text| {
             let text = text.trim();
             if text.is_empty() {
                 return Err(format!("expected {AN_EXPRESSION}"));
@@ -705,6 +737,11 @@ impl Reader<'_> {
             check(text).map(|()| Expression::new(text))
         });
         let on_no_data = self.optional(&fields, "on_no_data", OnNoData::default(), str::parse);
+        if let (Some(expression), Some(node)) = (&expression, mapping.get(key))
+            && let Some(doubt) = expression_doubt(expression)
+        {
+            self.warn(node.at, fields.path_to(key), doubt);
+        }
         Some(Expression {
             on_no_data: on_no_data?,
             ..expression?

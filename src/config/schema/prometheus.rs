@@ -227,7 +227,7 @@ impl Reader<'_> {
                 }
                 variable.or(file).map(HeaderText::Secret)
             }
-            Content::Nothing | Content::List(_) => {
+            Content::Nothing | Content::List(_) | Content::Faulty => {
                 self.hidden(&entry.value, path, A_HEADER);
                 None
             }

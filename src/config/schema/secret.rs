@@ -9,7 +9,7 @@ use super::super::secret::{Secret, SecretPlaceError};
 pub(super) fn hidden(node: &Node) -> Found {
     match &node.content {
         Content::Text(_) => Found::Text("***".to_owned()),
-        Content::Nothing | Content::List(_) | Content::Mapping(_) => found(node),
+        Content::Nothing | Content::List(_) | Content::Mapping(_) | Content::Faulty => found(node),
     }
 }
 
@@ -49,6 +49,9 @@ impl Reader<'_> {
 
     /// A mistake where a secret may stand.
     pub(super) fn hidden(&mut self, node: &Node, path: String, expected: &str) {
+        if matches!(node.content, Content::Faulty) {
+            return;
+        }
         let fault = Fault::Unexpected {
             found: hidden(node),
             expected: expected.to_owned(),

@@ -33,7 +33,6 @@ use crate::{
     scene::{Scene, Trials},
     wait::{ensure, within},
 };
-use volery::config::PrometheusSettings;
 
 /// How many expressions are tried with each seed.
 const EXPRESSIONS: usize = 300;

@@ -7,6 +7,7 @@ mod between;
 mod break_glass;
 mod bypass;
 mod changes;
+mod check;
 mod envelope;
 mod events;
 mod failed;
@@ -39,6 +40,7 @@ pub fn register(trials: &mut Trials) {
     break_glass::register(trials);
     bypass::register(trials);
     changes::register(trials);
+    check::register(trials);
     events::register(trials);
     envelope::register(trials);
     failed::register(trials);
