@@ -562,10 +562,7 @@ mod tests {
             tidy("x{a=~`b\\.\"\n`} > `c`").unwrap(),
             "x{a=~\"b\\\\.\\\"\\n\"} > `c`"
         );
-        assert_eq!(
-            tidy("x{a=`b\r\nc`} > 5").unwrap(),
-            "x{a=\"b\\r\\nc\"} > 5"
-        );
+        assert_eq!(tidy("x{a=`b\r\nc`} > 5").unwrap(), "x{a=\"b\\r\\nc\"} > 5");
         assert_eq!(
             tidy("x{a=`b\\`,c=`> 5`}").unwrap(),
             "x{a=\"b\\\\\",c=`> 5`}"
