@@ -140,7 +140,7 @@ fn expressions_of_every_form_are_answered() {
     let ends = |bad: &[&str]| {
         let told = read(&simulate_file(&file, bad));
         let ending = |line: &&str| line.contains("promoted: ") || line.contains("failed: ");
-        let line = told.lines().filter(ending).next_back();
+        let line = told.lines().rfind(ending);
         line.unwrap_or_else(|| panic!("{told}")).to_owned()
     };
     assert!(ends(&[]).contains("promoted: "), "{}", ends(&[]));

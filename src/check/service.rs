@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use super::report::Severity;
 use crate::analysis::{CheckReport, Finding};
 use crate::cluster::{Inspection, Manifest, PauseInManifest};
-use crate::config::{Bound, Service};
+use crate::config::{Bound, OnNoData, Service};
 use crate::rollout::autoscaler::{Autoscaler, conflicts};
 use crate::rollout::observation::{Deployment, Observation, Ready};
 use crate::rollout::plan::{Attention, Images, Unsettled};
@@ -186,6 +186,8 @@ struct Tally {
     passed: usize,
     failed: Vec<String>,
     empty: Vec<String>,
+    /// `on_no_data` of the expression.
+    then: OnNoData,
 }
 
 /// What is told of a round of questions about running pods: of the version that is accepted, as a rule.
@@ -205,12 +207,15 @@ pub(super) fn of_expressions(report: &CheckReport, asked: usize, running: usize)
                 .failed
                 .push(text.clone()),
             Finding::NoData {
-                expression, text, ..
-            } => tallies
-                .entry(expression)
-                .or_default()
-                .empty
-                .push(text.clone()),
+                expression,
+                text,
+                then,
+                ..
+            } => {
+                let tally = tallies.entry(expression).or_default();
+                tally.empty.push(text.clone());
+                tally.then = *then;
+            }
             Finding::Unavailable { text } => unavailable.push(text),
         }
     }
@@ -226,9 +231,10 @@ pub(super) fn of_expressions(report: &CheckReport, asked: usize, running: usize)
     for (expression, tally) in tallies {
         let judged = tally.passed + tally.failed.len() + tally.empty.len();
         match (tally.empty.first(), tally.failed.first()) {
-            (Some(first), _) if tally.empty.len() == judged => said.push(Said::error(format!(
-                "{expression} finds nothing for any of {of}: {first}; a canary would fail by it"
-            ))),
+            (Some(first), _) if tally.empty.len() == judged && tally.then == OnNoData::Fail => said
+                .push(Said::error(format!(
+                    "{expression} finds nothing for any of {of}: {first}; a canary would fail by it"
+                ))),
             (Some(first), _) => said.push(Said::warning(format!(
                 "{expression} finds nothing for {} of {judged} asked about: {first}",
                 tally.empty.len()

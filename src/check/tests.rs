@@ -10,7 +10,7 @@ use super::report::{FileReport, Outcome, Report, Severity, Strictness, Verdict};
 use super::service::{Said, of_deployment, of_expressions, running_pods};
 use crate::analysis::{CheckReport, Finding};
 use crate::cluster::{Inspection, Manifest, PauseInManifest};
-use crate::config::{Config, Loaded, Service};
+use crate::config::{Config, Loaded, OnNoData, Service};
 use crate::rollout::Replicas;
 use crate::rollout::autoscaler::Autoscaler;
 use crate::rollout::observation::{
@@ -155,6 +155,7 @@ fn finding(expression: &str, pod: &str, said: &str) -> Finding {
             pod,
             expression,
             text,
+            then: OnNoData::Fail,
         },
         _ => Finding::Failed {
             pod,
