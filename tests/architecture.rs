@@ -4,7 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use serde::Deserialize as _;
 use serde_yaml::Value;
+use volery::cluster::{Resource, Verb};
 
 /// What the core must not reach for (design section 7): I/O, clocks, randomness, the cluster, the runtime.
 const IMPURE: &[&str] = &[
@@ -47,9 +49,20 @@ fn the_core_is_pure() {
 }
 
 #[test]
-fn the_shipped_role_grants_exactly_what_the_code_needs() {
-    let text = std::fs::read_to_string(root().join("deploy/role.yaml")).unwrap();
-    let role: Value = serde_yaml::from_str(&text).unwrap();
+fn the_shipped_roles_grant_exactly_what_the_code_needs() {
+    assert_eq!(granted("role.yaml"), needed(volery::cluster::rights()));
+    assert_eq!(
+        granted("leader.yaml"),
+        needed(volery::cluster::rights_to_lead())
+    );
+}
+
+/// Verbs by group and resource.
+type Rules = BTreeMap<(String, String), BTreeSet<String>>;
+
+/// What the Role in a manifest of `deploy/` grants.
+fn granted(file: &str) -> Rules {
+    let text = std::fs::read_to_string(root().join("deploy").join(file)).unwrap();
     let words = |value: &Value| -> Vec<String> {
         value
             .as_sequence()
@@ -58,31 +71,35 @@ fn the_shipped_role_grants_exactly_what_the_code_needs() {
             .map(|word| word.as_str().unwrap().to_owned())
             .collect()
     };
-    let mut shipped: BTreeMap<(String, String), BTreeSet<String>> = BTreeMap::new();
-    for rule in role["rules"].as_sequence().unwrap() {
-        for group in words(&rule["apiGroups"]) {
-            for resource in words(&rule["resources"]) {
-                shipped
-                    .entry((group.clone(), resource))
-                    .or_default()
-                    .extend(words(&rule["verbs"]));
+    let mut rules = Rules::new();
+    for document in serde_yaml::Deserializer::from_str(&text) {
+        let document = Value::deserialize(document).unwrap();
+        if document["kind"] != "Role" {
+            continue;
+        }
+        for rule in document["rules"].as_sequence().unwrap() {
+            for group in words(&rule["apiGroups"]) {
+                for resource in words(&rule["resources"]) {
+                    rules
+                        .entry((group.clone(), resource))
+                        .or_default()
+                        .extend(words(&rule["verbs"]));
+                }
             }
         }
     }
-    let needed: BTreeMap<(String, String), BTreeSet<String>> = volery::cluster::rights()
+    rules
+}
+
+fn needed(rights: BTreeMap<Resource, BTreeSet<Verb>>) -> Rules {
+    rights
         .into_iter()
         .map(|(resource, verbs)| {
             let resource = (resource.group.to_owned(), resource.name.to_owned());
-            (
-                resource,
-                verbs
-                    .into_iter()
-                    .map(|verb| verb.name().to_owned())
-                    .collect(),
-            )
+            let verbs = verbs.into_iter().map(|verb| verb.name().to_owned());
+            (resource, verbs.collect())
         })
-        .collect();
-    assert_eq!(shipped, needed);
+        .collect()
 }
 
 fn root() -> PathBuf {
