@@ -289,7 +289,6 @@ async fn four_expressions_are_four_queries_for_any_number_of_pods() {
         assert_eq!(report.verdict(|_, _| Grace::Over), Verdict::Passed);
         assert_eq!(report.findings.len(), 4 * count);
         let asked = stub.queries().len();
-        println!("{count} canary pods, 4 expressions: {asked} queries a check");
         assert_eq!(asked, 4);
     }
 }
