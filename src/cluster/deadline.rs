@@ -52,7 +52,7 @@ impl Service<Request<Body>> for Deadlines {
         let watches = query.split('&').any(|parameter| parameter == "watch=true");
         let allowed = fence::check(&self.fence, request.method(), request.uri().path());
         Box::pin(async move {
-            allowed?;
+            let limit = allowed?.min(ANSWER);
             let answer = async {
                 let response = client.send(request).await?;
                 if watches {
@@ -62,10 +62,10 @@ impl Service<Request<Body>> for Deadlines {
                 let body = body.collect_bytes().await?;
                 Ok(Response::from_parts(head, Body::from(body)))
             };
-            match tokio::time::timeout(ANSWER, answer).await {
+            match tokio::time::timeout(limit, answer).await {
                 Ok(Ok(response)) => Ok(response),
                 Ok(Err(error)) => Err(Box::<kube::Error>::new(error).into()),
-                Err(_) => Err(NoAnswer(ANSWER).into()),
+                Err(_) => Err(NoAnswer(limit).into()),
             }
         })
     }

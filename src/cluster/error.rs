@@ -81,6 +81,8 @@ impl ClusterError {
         let message = status.message.clone();
         match status.code {
             409 => Self::Stale { what },
+            // The code of a ValidatingAdmissionPolicy, unless it names another.
+            422 if message.contains("denied request") => Self::Refused { what, message },
             404 | 422 if request == Request::Conditional => Self::Stale { what },
             403 if status.reason == "Forbidden" && !message.contains("exceeded quota") => {
                 Self::Forbidden { what, message }

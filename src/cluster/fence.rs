@@ -2,6 +2,7 @@
 //! (case K54). So it is asked about at the last moment, by the client itself, of every request that writes.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::Method;
 use thiserror::Error;
@@ -10,8 +11,8 @@ use super::lease::LEASES;
 
 /// Whether this process may write to the cluster at this moment.
 pub trait Fence: Send + Sync {
-    /// It may.
-    fn is_open(&self) -> bool;
+    /// Within which time a write that is sent now must have arrived; none when it must not be sent.
+    fn open_for(&self) -> Option<Duration>;
 }
 
 /// Of a process that nobody competes with: a daemon without a Lease, a person at a terminal.
@@ -19,8 +20,8 @@ pub trait Fence: Send + Sync {
 pub struct NoFence;
 
 impl Fence for NoFence {
-    fn is_open(&self) -> bool {
-        true
+    fn open_for(&self) -> Option<Duration> {
+        Some(Duration::MAX)
     }
 }
 
@@ -29,15 +30,19 @@ impl Fence for NoFence {
 #[error("this daemon does not lead")]
 pub(super) struct Closed;
 
-/// Refuses a request that writes, unless the fence is open. The Lease itself is written by who does not lead yet.
-pub(super) fn check(fence: &Arc<dyn Fence>, method: &Method, path: &str) -> Result<(), Closed> {
+/// How long a request may take: one that writes as long as the fence is open. The Lease itself is written by who does not
+/// lead yet.
+pub(super) fn check(
+    fence: &Arc<dyn Fence>,
+    method: &Method,
+    path: &str,
+) -> Result<Duration, Closed> {
     let reads = *method == Method::GET;
     let lease = path.starts_with(&format!("/apis/{}/", LEASES.group));
-    if reads || lease || fence.is_open() {
-        Ok(())
-    } else {
-        Err(Closed)
+    if reads || lease {
+        return Ok(Duration::MAX);
     }
+    fence.open_for().ok_or(Closed)
 }
 
 #[cfg(test)]
@@ -47,8 +52,8 @@ mod tests {
     struct Shut;
 
     impl Fence for Shut {
-        fn is_open(&self) -> bool {
-            false
+        fn open_for(&self) -> Option<Duration> {
+            None
         }
     }
 

@@ -6,6 +6,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
+use super::channels::{Audience, Channel, ChannelName};
 use super::load::{Loaded, Setting};
 use super::names::{CLONE_SUFFIXES, ServiceName};
 use super::{Config, Service};
@@ -62,7 +63,33 @@ impl Config {
             config.services.insert(name.clone(), old.clone());
             kept.insert(name.clone(), why);
         }
+        self.keep_what_is_needed(&mut config, &kept);
         Renewal { config, kept }
+    }
+
+    /// An entry that says what it said before needs what it needed before, though nothing else in the file does any more:
+    /// without it an open rollout would fail for a mistake in the file.
+    fn keep_what_is_needed(&self, config: &mut Self, kept: &BTreeMap<ServiceName, Kept>) {
+        let kept = kept.keys().filter_map(|name| config.services.get(name));
+        let kept: Vec<&Service> = kept.collect();
+        let asks = kept.iter().any(|service| !service.success.is_empty());
+        let prometheus = config.prometheus.clone();
+        let prometheus = prometheus.or_else(|| self.prometheus.clone().filter(|_| asks));
+        let names = |channel: &ChannelName| {
+            let named = |service: &&Service| match &service.notify {
+                Audience::Everyone => false,
+                Audience::Only(channels) => channels.contains(channel),
+            };
+            kept.iter().any(named)
+        };
+        let channels: Vec<(ChannelName, Channel)> = self
+            .channels
+            .iter()
+            .filter(|(name, _)| !config.channels.contains_key(*name) && names(name))
+            .map(|(name, channel)| (name.clone(), channel.clone()))
+            .collect();
+        config.prometheus = prometheus;
+        config.channels.extend(channels);
     }
 
     fn with_settings_of(&self, loaded: &Loaded) -> Self {

@@ -68,21 +68,31 @@ pub enum Leadership {
 
 /// The right to write, which ends by itself.
 #[derive(Debug, Default)]
-pub(super) struct Term(Mutex<Option<Instant>>);
+pub(super) struct Term(Mutex<Option<Ends>>);
+
+/// When a term ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Ends {
+    /// Nothing is sent from then on.
+    at: Instant,
+    /// Nothing may arrive from then on: others may lead.
+    for_others: Instant,
+}
 
 impl Term {
-    fn lasts_until(&self, end: Option<Instant>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = end;
+    fn ends(&self, ends: Option<Ends>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = ends;
     }
 
-    fn end(&self) -> Option<Instant> {
+    fn end(&self) -> Option<Ends> {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Fence for Term {
-    fn is_open(&self) -> bool {
-        self.end().is_some_and(|end| clock::now() < end)
+    fn open_for(&self) -> Option<Duration> {
+        let (ends, now) = (self.end()?, clock::now());
+        (now < ends.at).then(|| ends.for_others.saturating_duration_since(now))
     }
 }
 
@@ -152,40 +162,55 @@ impl Election {
 
     /// Stands until this daemon is deposed: it must stop then, whatever it was doing.
     pub async fn stand(&mut self) {
-        let Timing { renew, retry, .. } = self.candidacy.timing;
         loop {
-            let pause = match self.attempt().await {
-                Ok(()) => {
-                    self.trouble.clear();
-                    match *self.leadership.borrow() {
-                        Leadership::Leading => renew,
-                        Leadership::Unknown
-                        | Leadership::StandingBy { .. }
-                        | Leadership::Deposed => retry,
+            let end = self.term.end();
+            tokio::select! {
+                biased;
+                // Nothing is written any more; whatever was going on must stop.
+                () = over(end) => {
+                    // It may have been renewed meanwhile.
+                    if self.term.end() == end {
+                        self.depose(&format!(
+                            "{} could not be renewed for {}",
+                            self.candidacy.lease,
+                            display_duration(self.candidacy.timing.term)
+                        ));
                     }
                 }
-                Err(error) => {
-                    self.failed(&error);
-                    retry
-                }
-            };
+                () = self.go_on() => {}
+            }
             if *self.leadership.borrow() == Leadership::Deposed {
                 return;
             }
-            let term = self.term.end();
-            tokio::select! {
-                biased;
-                () = tokio::time::sleep(pause) => {}
-                // Nothing is written any more; whatever was going on must stop.
-                () = until(term) => {
-                    self.depose(&format!(
-                        "{} could not be renewed for {}",
-                        self.candidacy.lease,
-                        display_duration(self.candidacy.timing.term)
-                    ));
-                    return;
-                }
+        }
+    }
+
+    /// One attempt, and the pause after it.
+    async fn go_on(&mut self) {
+        let Timing { renew, retry, .. } = self.candidacy.timing;
+        // An answer that does not come must not use up the term.
+        let outcome = match tokio::time::timeout(retry, self.attempt()).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err(format!(
+                "{}: no answer within {}",
+                self.candidacy.lease,
+                display_duration(retry)
+            )),
+        };
+        let is_leading = *self.leadership.borrow() == Leadership::Leading;
+        let pause = match outcome {
+            Ok(()) => {
+                self.trouble.clear();
+                if is_leading { renew } else { retry }
             }
+            Err(trouble) => {
+                self.tell(trouble);
+                if is_leading { retry / 4 } else { retry }
+            }
+        };
+        if *self.leadership.borrow() != Leadership::Deposed {
+            tokio::time::sleep(pause).await;
         }
     }
 
@@ -202,7 +227,10 @@ impl Election {
             timing,
         } = &self.candidacy;
         let asked = clock::now();
-        let until = asked + timing.term;
+        let ends = Ends {
+            at: asked + timing.term,
+            for_others: asked + timing.lasts,
+        };
         let next = step(self.seen.as_ref(), identity, asked);
         let written = match (&next, &self.seen) {
             (Step::StandBy { leader }, _) => {
@@ -227,26 +255,26 @@ impl Election {
                     .await
             }
         };
-        match written {
+        let stale = match written {
             Ok(record) => {
                 self.see(record);
-                self.term.lasts_until(Some(until));
+                self.term.ends(Some(ends));
                 self.lead();
+                return Ok(());
+            }
+            Err(error @ ClusterError::Stale { .. }) => error,
+            Err(error) => return Err(error),
+        };
+        // Somebody else wrote first, or an earlier request of ours was applied and never answered: then it is ours, and the
+        // next attempt renews what was found.
+        self.look().await?;
+        match step(self.seen.as_ref(), &self.candidacy.identity, clock::now()) {
+            Step::StandBy { leader } => {
+                self.stand_by(leader);
                 Ok(())
             }
-            Err(ClusterError::Stale { .. }) => self.look_after_a_race().await,
-            Err(error) => Err(error),
+            Step::Create | Step::Take | Step::Renew => Err(stale),
         }
-    }
-
-    /// Somebody else wrote first, or an earlier request of ours was applied and never answered.
-    async fn look_after_a_race(&mut self) -> Result<(), ClusterError> {
-        self.look().await?;
-        let now = clock::now();
-        if let Step::StandBy { leader } = step(self.seen.as_ref(), &self.candidacy.identity, now) {
-            self.stand_by(leader);
-        }
-        Ok(())
     }
 
     async fn look(&mut self) -> Result<(), ClusterError> {
@@ -291,13 +319,12 @@ impl Election {
     }
 
     fn depose(&self, why: &str) {
-        self.term.lasts_until(None);
+        self.term.ends(None);
         warn!("no longer leading: {why}");
         self.leadership.send_replace(Leadership::Deposed);
     }
 
-    fn failed(&mut self, error: &ClusterError) {
-        let text = error.to_string();
+    fn tell(&mut self, text: String) {
         if text == self.trouble {
             debug!("{text}");
         } else {
@@ -308,7 +335,7 @@ impl Election {
 
     /// Gives the Lease up, so that the next daemon need not wait until it has run out.
     pub async fn give_up(&mut self) {
-        self.term.lasts_until(None);
+        self.term.ends(None);
         if *self.leadership.borrow() != Leadership::Leading {
             return;
         }
@@ -323,9 +350,9 @@ impl Election {
     }
 }
 
-async fn until(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => tokio::time::sleep_until(moment).await,
+async fn over(term: Option<Ends>) {
+    match term {
+        Some(ends) => tokio::time::sleep_until(ends.at).await,
         None => std::future::pending().await,
     }
 }
@@ -382,13 +409,16 @@ mod tests {
 
     #[test]
     fn the_right_to_write_ends_by_itself() {
-        let term = Term::default();
-        assert!(!term.is_open(), "nobody leads from the start");
-        term.lasts_until(Some(clock::now() + Duration::from_secs(3600)));
-        assert!(term.is_open());
-        term.lasts_until(Some(clock::now()));
-        assert!(!term.is_open());
-        term.lasts_until(None);
-        assert!(!term.is_open());
+        let (term, now) = (Term::default(), clock::now());
+        let after = |seconds| now + Duration::from_secs(seconds);
+        assert_eq!(term.open_for(), None, "nobody leads from the start");
+        let ends = |at, for_others| Some(Ends { at, for_others });
+        term.ends(ends(after(3600), after(7200)));
+        let open_for = term.open_for().expect("it is open");
+        assert!(open_for > Duration::from_secs(7000), "{open_for:?}");
+        term.ends(ends(now, after(7200)));
+        assert_eq!(term.open_for(), None);
+        term.ends(None);
+        assert_eq!(term.open_for(), None);
     }
 }

@@ -28,6 +28,12 @@ use crate::rollout::{
 /// The pause after a first failed request; it doubles with each further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
+/// So many failures in a row may be a moment's trouble; more cost the turn to open a rollout.
+const PATIENT_FAILURES: u32 = 3;
+
+/// So many views in a row that were behind may be other writers' doing (case K51); more are worth a line.
+const STUBBORN_FAILURES: u32 = 8;
+
 /// The longest pause between two tries.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
@@ -80,6 +86,12 @@ enum Acquaintance {
     New,
     /// It has.
     Made,
+}
+
+/// Whether a rollout is open.
+fn is_open(observation: &Observation) -> bool {
+    let state = observation.state.as_ref();
+    state.is_some_and(|object| object.state.as_ref().is_ok_and(State::is_open))
 }
 
 enum Rest {
@@ -278,6 +290,10 @@ impl ServiceTask {
                 if let Err(error) = self.act(&observation, &actions, moment).await {
                     self.stopwatch.not_written();
                     self.acquaintance = Acquaintance::New;
+                    if self.failures >= PATIENT_FAILURES && !is_open(&observation) {
+                        // Who cannot begin does not keep others from it.
+                        self.shared.turns.give_up(&self.me());
+                    }
                     if matches!(error, ClusterError::Stale { .. }) {
                         return self.stale(&error).await;
                     }
@@ -448,9 +464,7 @@ impl ServiceTask {
 
     /// A turn lasts until there is nothing to do at rest: a version that supersedes another does not wait anew.
     fn keep_turn(&self, observation: &Observation, plan: &Plan) {
-        let state = observation.state.as_ref();
-        let is_open = state.is_some_and(|object| object.state.as_ref().is_ok_and(State::is_open));
-        if is_open {
+        if is_open(observation) {
             self.shared.turns.take(&self.me());
         } else if matches!(plan.next, Next::Wait(_) | Next::Done)
             && !matches!(plan.status, Status::Queued { .. })
@@ -480,22 +494,26 @@ impl ServiceTask {
                 self.stopwatch.decided(moment);
             }
             debug!(service = %self.service().name, "{action:?}");
-            self.shared
-                .cluster
-                .perform(&self.service().namespace, original, action)
-                .await?;
             if matches!(action, Action::DeleteState { .. }) {
-                // The entry may have come back since it was begun; an order lies in the state until the end.
+                // Noted before, for it may be done and never answered. The entry may have come back since it was begun; an
+                // order lies in the state until the end.
                 let state = observation.state.as_ref();
                 let by_order = state.and_then(|object| object.state.as_ref().ok()?.leaving);
                 self.given_back = Some(by_order.map_or(By::File, |_| By::Order));
             }
+            self.shared
+                .cluster
+                .perform(&self.service().namespace, original, action)
+                .await?;
         }
         Ok(())
     }
 
     /// The view was behind: see anew before deciding again (case K51: a conflict is no failure).
     async fn stale(&mut self, error: &ClusterError) -> Rest {
+        if self.failures >= STUBBORN_FAILURES {
+            self.told.trouble(&error.to_string());
+        }
         debug!(service = %self.service().name, "{error}");
         let (namespace, deployment) = (&self.service().namespace, &self.service().deployment);
         if let Err(error) = self.shared.cluster.look_live(namespace, deployment).await {

@@ -479,6 +479,14 @@ impl Supervisor {
         let Some(standing) = &self.standing else {
             return;
         };
+        if standing.config.services.is_empty() && standing.soundness == Soundness::Doubtful {
+            // Whatever runs is looked after by nobody (design section 4, promise 8).
+            if self.readiness == Readiness::Waiting {
+                self.health
+                    .waiting("no entry of the configuration file can be used");
+            }
+            return;
+        }
         let is_seen = needed(&standing.config).all(|namespace| !self.unseen.contains(&namespace));
         if self.readiness == Readiness::Waiting && is_seen {
             self.readiness = Readiness::Ready;

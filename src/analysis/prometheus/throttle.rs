@@ -12,11 +12,8 @@ use crate::analysis::clock;
 /// The pause after a first refusal that does not say how long; it doubles with each further one.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
-/// The longest such pause.
-const LONGEST_OWN_PAUSE: Duration = Duration::from_secs(60);
-
-/// The longest that `Retry-After` can ask for: nothing it says ends all checks for good.
-const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+/// The longest pause, whatever `Retry-After` says: who is not asked for as long as `inconclusive_timeout` has failed.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// Shared by everyone who asks the same Prometheus.
 #[derive(Default)]
@@ -75,8 +72,8 @@ impl Throttle {
         let doublings = state.refusals.saturating_sub(1);
         let own = FIRST_PAUSE
             .saturating_mul(2_u32.saturating_pow(doublings))
-            .min(LONGEST_OWN_PAUSE);
-        let pause = wish.map_or(own, |wish| wish.min(LONGEST_PAUSE));
+            .min(LONGEST_PAUSE);
+        let pause = wish.unwrap_or(own).min(LONGEST_PAUSE);
         let reason = Unavailable::Throttled {
             status: status.as_u16(),
             message,

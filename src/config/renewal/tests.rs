@@ -145,3 +145,37 @@ fn a_wrong_setting_stays_as_it_was_and_the_others_change() {
         "they were taken out on purpose"
     );
 }
+
+#[test]
+fn what_kept_entries_need_is_kept_with_them() {
+    let asking = |more: &str| {
+        entry("orders", "10%", more).replace("success: []", "success: [{expr: my_errors == 0}]")
+    };
+    let channels =
+        "notify: [{name: a, slack: {url-from-env: A}}, {name: b, slack: {url-from-env: B}}]\n";
+    let settings = format!("prometheus-base-url: http://prometheus:9090/\n{channels}");
+    let old = read(&(file(&[asking("  notify: [a]\n"), entry("quiet", "10%", "")]) + &settings));
+    assert!(old.is_valid(), "{:?}", old.problems);
+    let old = old.config;
+    // Both are gone from the file, and the entry that names them is wrong for it.
+    let new = read(&file(&[
+        asking("  notify: [a]\n"),
+        entry("quiet", "20%", ""),
+    ]));
+    let Renewal { config, kept } = old.renewed(&new);
+    assert_eq!(kept, BTreeMap::from([(name("orders"), Kept::Wrong)]));
+    assert_eq!(config.prometheus, old.prometheus);
+    let left: Vec<String> = config.channels.keys().map(ToString::to_string).collect();
+    assert_eq!(left, ["a"], "of b nothing is told any more");
+    // Missed in a file with a mistake: the same.
+    let new = read(&file(&[entry("quiet", "lots", "")]));
+    let Renewal { config, .. } = old.renewed(&new);
+    assert_eq!(config.services.len(), 2);
+    assert_eq!(config.prometheus, old.prometheus);
+    // Nobody who is kept asks: it goes.
+    let new = read(&file(&[
+        entry("orders", "10%", ""),
+        entry("quiet", "lots", ""),
+    ]));
+    assert_eq!(old.renewed(&new).config.prometheus, None);
+}

@@ -113,7 +113,7 @@ pub fn entry(namespace: &Namespace, name: &str, more: &str) -> String {
     let defaults = [
         ("breakpoint", "50%"),
         ("step", "20%"),
-        ("abort", "30s"),
+        ("abort", "120s"),
         ("start_delay", "500ms"),
         ("max_step_duration", "2s"),
         ("check_success_step_duration", "500ms"),

@@ -205,7 +205,7 @@ async fn bad(scene: Arc<Scene>) {
     let good = std::fs::read_to_string(&base.setup.config).expect("the file is there");
     let cut = |at: &str| good.split_once(at).expect("it is in it").0.to_owned();
     let twice = edited(&held, "  step:", "  step: 20%\n  step:");
-    let wrong_abort = edited(&held, "abort: 30s", "abort: 5 minutes");
+    let wrong_abort = edited(&held, "abort: 120s", "abort: 5 minutes");
     for (text, line) in [
         (
             cut("ep: 20%"),
