@@ -10,7 +10,7 @@
 //!
 //! | part | is keyed, given that |
 //! | --- | --- |
-//! | selector, range selector | its only mention of the pod is `label="<<pod>>"` (or `=~`), on one label, not the metric's name or `le` |
+//! | selector, range selector | its only mention of the pod is `label="<<pod>>"` (or `=~`), on one label, not `le` or one of Prometheus' own (`__name__`) |
 //! | function of each series | the argument is keyed, the others are numbers: no series is computed from another pod's |
 //! | `label_replace`, `label_join` | likewise, and it writes another label |
 //! | subquery | what is in it is keyed: it is so at each of its moments |
@@ -29,7 +29,7 @@
 
 use std::collections::BTreeMap;
 
-use promql_parser::label::{METRIC_NAME, MatchOp, Matcher};
+use promql_parser::label::{MatchOp, Matcher};
 use promql_parser::parser::token::{
     T_ADD, T_ATAN2, T_AVG, T_COUNT, T_COUNT_VALUES, T_DIV, T_EQLC, T_GROUP, T_GTE, T_GTR, T_LAND,
     T_LOR, T_LSS, T_LTE, T_LUNLESS, T_MAX, T_MIN, T_MOD, T_MUL, T_NEQ, T_POW, T_QUANTILE, T_STDDEV,
@@ -122,7 +122,7 @@ const OF_EACH_SERIES: &[&str] = &[
     "year",
 ];
 
-/// Aggregations whose result for a group is a function of the group's series, whatever their order.
+/// Aggregations whose result for a group is a function of the group's series, whatever their order, up to a last digit.
 const OF_A_GROUP: &[TokenId] = &[
     T_AVG, T_COUNT, T_GROUP, T_MAX, T_MIN, T_QUANTILE, T_STDDEV, T_STDVAR, T_SUM,
 ];
@@ -160,6 +160,9 @@ impl Request {
 
 impl Batch {
     fn of(text: &str) -> Option<Self> {
+        if has_escaped_code(text)? {
+            return None;
+        }
         let text = with_pods_matched_by_regex(text)?;
         let template = Template::new(&text).ok()?;
         let tree = parse(&text).ok()?;
@@ -200,6 +203,25 @@ impl Batch {
                 .collect(),
         )
     }
+}
+
+/// Whether a string has a character by its number. The parser reads some of them as another label than Prometheus does
+/// (`\xc3` is a character to the one and a byte to the other), and a placeholder could hide in them.
+fn has_escaped_code(text: &str) -> Option<bool> {
+    for lexeme in scan(text).ok()? {
+        let is_string = matches!(lexeme.kind, Kind::Text(_));
+        let part = text.get(lexeme.at)?;
+        let mut characters = part.chars();
+        while let Some(character) = characters.next() {
+            if is_string
+                && character == '\\'
+                && matches!(characters.next(), Some('x' | 'u' | 'U' | '0'..='7'))
+            {
+                return Some(true);
+            }
+        }
+    }
+    Some(false)
 }
 
 /// `text` with each `="<<pod>>"` as `=~"<<pod>>"`.
@@ -281,7 +303,8 @@ impl Proof {
         for matcher in selector.matchers.matchers.iter().filter(|m| mentions(m)) {
             let label = matcher.name.as_str();
             let is_whole = matches!(matcher.op, MatchOp::Re(_)) && matcher.value == POD;
-            let is_kept = label != METRIC_NAME && label != BUCKET && !label.contains(POD);
+            // Prometheus keeps its own labels, the metric's name and its type, as it likes.
+            let is_kept = !label.starts_with("__") && label != BUCKET && !label.contains(POD);
             if !is_whole || !is_kept || (reach != Reach::Apart && reach != Reach::Keyed(label)) {
                 return None;
             }

@@ -219,28 +219,50 @@ impl Question<'_> {
         }
         let mut answers = Vec::with_capacity(subjects.len());
         for subjects in subjects.chunks(MAX_PODS) {
-            let batched = match self.at_once(request, subjects).await {
-                Some(batched) => batched,
-                None => self.one_by_one(request, subjects).await,
+            let answered = match self.at_once(request, subjects).await {
+                AtOnce::Answered(answered) => answered,
+                AtOnce::OneByOne => self.one_by_one(request, subjects).await,
+                AtOnce::FirstOne => self.first_and_others(request, subjects).await,
             };
-            answers.extend(batched);
+            answers.extend(answered);
         }
         answers
     }
 
     /// The answer for each of `subjects` from a single query, if there is such a query, and the answer can be told apart.
-    async fn at_once(
+    async fn at_once(&self, request: &Request, subjects: &[Subject<'_>]) -> AtOnce {
+        let Some(batch) = request.batch.as_ref().filter(|_| subjects.len() > 1) else {
+            return AtOnce::OneByOne;
+        };
+        let pods: Vec<&PodName> = subjects.iter().copied().flatten().collect();
+        match self.evaluate(&batch.resolve(&pods, self.round.pods)).await {
+            Ok(answer) => match batch.split(answer, &pods) {
+                Some(split) => AtOnce::Answered(split.into_iter().map(Ok).collect()),
+                None => AtOnce::OneByOne,
+            },
+            Err(reason) => match blame(&reason) {
+                Blame::Query => AtOnce::OneByOne,
+                Blame::QueryOrPrometheus => AtOnce::FirstOne,
+                Blame::Prometheus => AtOnce::Answered(vec![Err(reason); subjects.len()]),
+            },
+        }
+    }
+
+    /// Asks about the others only if the first one is answered.
+    async fn first_and_others(
         &self,
         request: &Request,
         subjects: &[Subject<'_>],
-    ) -> Option<Vec<Result<Answer, Unavailable>>> {
-        let batch = request.batch.as_ref().filter(|_| subjects.len() > 1)?;
-        let pods: Vec<&PodName> = subjects.iter().copied().flatten().collect();
-        match self.evaluate(&batch.resolve(&pods, self.round.pods)).await {
-            Ok(answer) => Some(batch.split(answer, &pods)?.into_iter().map(Ok).collect()),
-            Err(reason) if may_be_about_a_single_pod(&reason) => None,
-            Err(reason) => Some(vec![Err(reason); subjects.len()]),
+    ) -> Vec<Result<Answer, Unavailable>> {
+        let Some((first, others)) = subjects.split_first() else {
+            return Vec::new();
+        };
+        let mut answers = self.one_by_one(request, &[*first]).await;
+        match answers.first() {
+            Some(Err(reason)) => answers.extend(vec![Err(reason.clone()); others.len()]),
+            Some(Ok(_)) | None => answers.extend(self.one_by_one(request, others).await),
         }
+        answers
     }
 
     async fn one_by_one(
@@ -250,7 +272,11 @@ impl Question<'_> {
     ) -> Vec<Result<Answer, Unavailable>> {
         let each = subjects.iter().map(|subject| async {
             let text = request.each.resolve(*subject, self.round.pods);
-            self.evaluate(&text).await
+            let answer = self.evaluate(&text).await;
+            if let Err(reason @ Unavailable::TimedOut(_)) = &answer {
+                let _ = self.unanswered.set(reason.clone());
+            }
+            answer
         });
         join_all(each).await
     }
@@ -268,8 +294,6 @@ impl Question<'_> {
                 // Whichever of the questions in flight fails first tells the reason for all.
                 if reason.concerns_all_queries() {
                     let _ = nobody_answers.set(reason.clone());
-                } else if matches!(reason, Unavailable::TimedOut(_)) {
-                    let _ = self.unanswered.set(reason.clone());
                 }
                 Err(reason)
             }
@@ -277,17 +301,48 @@ impl Question<'_> {
     }
 }
 
-/// Whether the same question about fewer pods may fare better: it was too large, or Prometheus could not evaluate it, as
-/// when two series match the same one (400 and 422 by its API; 413 and 414 by proxies).
-fn may_be_about_a_single_pod(reason: &Unavailable) -> bool {
-    matches!(
-        reason,
+/// What came of a question about many pods at once.
+enum AtOnce {
+    /// The answer for each.
+    Answered(Vec<Result<Answer, Unavailable>>),
+    /// They must be asked about one by one.
+    OneByOne,
+    /// Likewise, if the first one is answered.
+    FirstOne,
+}
+
+/// What may be the cause when a question about many pods has no answer.
+enum Blame {
+    /// It was too large, or Prometheus could not evaluate it, as when two series match the same one (400 and 422 by its
+    /// API; 413 and 414 by proxies): about fewer pods it may.
+    Query,
+    /// It took too long, or something in the data of a pod is broken; or Prometheus is in trouble (503 is its answer to a
+    /// time-out, 500 to broken storage).
+    QueryOrPrometheus,
+    /// Prometheus, whatever the question.
+    Prometheus,
+}
+
+fn blame(reason: &Unavailable) -> Blame {
+    match reason {
         Unavailable::TooLarge
-            | Unavailable::Status {
-                status: 400 | 413 | 414 | 422,
-                ..
-            }
-    )
+        | Unavailable::Status {
+            status: 400 | 413 | 414 | 422,
+            ..
+        } => Blame::Query,
+        Unavailable::TimedOut(_)
+        | Unavailable::Answer(_)
+        | Unavailable::Status {
+            status: 500 | 502..=504,
+            ..
+        } => Blame::QueryOrPrometheus,
+        Unavailable::Status { .. }
+        | Unavailable::Unreachable(_)
+        | Unavailable::Redirected(_)
+        | Unavailable::Throttled { .. }
+        | Unavailable::NoAccess(_)
+        | Unavailable::Unusable(_) => Blame::Prometheus,
+    }
 }
 
 /// What a finding is about.

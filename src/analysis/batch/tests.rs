@@ -82,6 +82,8 @@ fn what_loses_the_label_or_may_lose_it_is_asked_pod_by_pod() {
         r#"a{pod=~"<<canary>>"}"#,
         // not the whole of an equality matcher
         r#"a{pod!="<<pod>>"}"#,
+        // labels that Prometheus keeps as it likes
+        r#"limit{__type__="<<pod>>"} unless h_count{__type__="<<pod>>"}"#,
         r#"a{pod!~"<<pod>>"}"#,
         r#"a{pod=~"<<pod>>|x"}"#,
         r#"a{pod=~"(<<pod>>)"}"#,
@@ -141,6 +143,10 @@ fn a_hole_that_the_tree_does_not_show_is_not_trusted() {
         r#"sum by (pod, "<<pod>>") (a{pod="<<pod>>"})"#,
         r#"{"<<pod>>", pod="<<pod>>"}"#,
         r#"a{"<<pod>>"="x", pod="<<pod>>"}"#,
+        // one hides in a list of labels, where another is found that the text does not show
+        r#"sum without ("<<pod>>") (a{pod="<<pod>>"}) > 1 or a{pod=~"\x3c<pod>>"}"#,
+        // the parser reads two characters where Prometheus reads one
+        r#"n{"pöd"="<<pod>>"} / ignoring("p\xc3\xb6d") group_left() sum without("p\xc3\xb6d")(m{"pöd"="<<pod>>"}) > bool 1"#,
     ] {
         assert_eq!(Batch::of(text), None, "{text}");
     }

@@ -528,12 +528,33 @@ async fn a_primary_without_pods_has_no_data_and_the_text_says_so() {
 
 #[tokio::test]
 async fn a_prometheus_in_trouble_is_not_asked_again_pod_by_pod() {
-    for status in [429, 500, 503] {
+    // What may be about the question is tried once more, about a single pod.
+    for (status, asked) in [(429, 1), (401, 1), (500, 2), (503, 2)] {
         let stub = Stub::start(move |_| async move { body(status, "busy") }).await;
         let mut checker = Checker::new(std::sync::Arc::new(stub.client()), GENEROUS);
         let report = checker.check(&queries(&[ERRORS]), &many(40)).await;
         assert_eq!(report.findings.len(), 1, "{report:?}");
-        assert_eq!(stub.queries().len(), 1, "{status}");
+        assert_eq!(stub.queries().len(), asked, "{status}");
+    }
+}
+
+#[tokio::test]
+async fn pods_about_which_no_question_at_once_is_answered_are_asked_about_alone() {
+    for status in [422, 500, 503, 504] {
+        let stub = Stub::start(move |query| async move {
+            if query.contains('|') {
+                return body(status, "query timed out in expression evaluation");
+            }
+            of_each(&query, |pod| Some(if pod == "orders-worker-3" { "0" } else { "1" }))
+        })
+        .await;
+        let mut checker = Checker::new(std::sync::Arc::new(stub.client()), GENEROUS);
+        let report = checker.check(&queries(&[ERRORS]), &many(5)).await;
+        let failed = report
+            .findings
+            .iter()
+            .filter(|finding| matches!(finding, Finding::Failed { .. }));
+        assert_eq!(failed.count(), 1, "{status}: {report:?}");
     }
 }
 
