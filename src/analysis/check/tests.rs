@@ -545,7 +545,9 @@ async fn pods_about_which_no_question_at_once_is_answered_are_asked_about_alone(
             if query.contains('|') {
                 return body(status, "query timed out in expression evaluation");
             }
-            of_each(&query, |pod| Some(if pod == "orders-worker-3" { "0" } else { "1" }))
+            of_each(&query, |pod| {
+                Some(if pod == "orders-worker-3" { "0" } else { "1" })
+            })
         })
         .await;
         let mut checker = Checker::new(std::sync::Arc::new(stub.client()), GENEROUS);
