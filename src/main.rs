@@ -21,6 +21,7 @@ use volery::cluster::{LeaseName, OwnPod};
 use volery::config::{Config, FileWatch, Pace, Reading, parse_duration};
 use volery::daemon::{self, AlertsOf, Candidacy, Ground, Lifetime, Timing};
 use volery::notify::{Alerts, Carrier, Http};
+use volery::telemetry::exposition::Exposition;
 use volery::telemetry::health::{self, Health};
 use volery::telemetry::log::{self, Clock};
 use volery::telemetry::reloads::Reloads;
@@ -52,7 +53,7 @@ enum Command {
         /// Who it is among them: in a cluster the name of its pod.
         #[arg(long, value_name = "NAME", env = "POD_NAME")]
         identity: Option<String>,
-        /// Where /livez and /readyz are served for probes, such as 0.0.0.0:8080 [default: nowhere].
+        /// Where /livez, /readyz and /metrics are served, such as 0.0.0.0:8080 [default: nowhere].
         #[arg(long, value_name = "ADDRESS")]
         listen: Option<SocketAddr>,
         #[command(flatten)]
@@ -165,10 +166,12 @@ async fn run(
     listen: Option<SocketAddr>,
 ) -> anyhow::Result<()> {
     let health = Health::default();
+    let reloads = Reloads::default();
     let probes = match listen {
         Some(address) => Some(tokio::spawn(health::serve(
             health::bind(address).await?,
             health.clone(),
+            Exposition::of(&reloads),
         ))),
         None => None,
     };
@@ -207,7 +210,7 @@ async fn run(
             alerts: alerts(&clock),
             clock,
             health,
-            reloads: Reloads::default(),
+            reloads,
             candidacy,
             pod: OwnPod::of(&variable),
             release_after,

@@ -10,6 +10,8 @@ use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
+use super::exposition::Exposition;
+
 /// Whether the daemon is ready. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Health(watch::Sender<Readiness>);
@@ -72,15 +74,20 @@ pub async fn bind(address: SocketAddr) -> Result<TcpListener, HealthError> {
     listener.map_err(|source| HealthError::Bind { address, source })
 }
 
-/// Serves `/livez` and `/readyz` for ever.
+/// Serves `/livez`, `/readyz` and `/metrics` for ever.
 ///
 /// # Errors
 ///
 /// When the listener breaks.
-pub async fn serve(listener: TcpListener, health: Health) -> std::io::Result<()> {
+pub async fn serve(
+    listener: TcpListener,
+    health: Health,
+    exposition: Exposition,
+) -> std::io::Result<()> {
     let router = Router::new()
         .route("/livez", get(async || "alive\n"))
         .route("/readyz", get(readyz))
+        .route("/metrics", get(async move || exposition.answer()))
         .with_state(health);
     axum::serve(listener, router).await
 }
@@ -98,6 +105,7 @@ async fn readyz(State(health): State<Health>) -> (StatusCode, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::telemetry::reloads::Reloads;
 
     async fn get(address: SocketAddr, path: &str) -> String {
         use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -121,7 +129,8 @@ mod tests {
             .await
             .expect("a free port");
         let address = listener.local_addr().expect("has one");
-        tokio::spawn(serve(listener, health.clone()));
+        let exposition = Exposition::of(&Reloads::default());
+        tokio::spawn(serve(listener, health.clone(), exposition));
         assert!(get(address, "/livez").await.starts_with("HTTP/1.1 200"));
         health.waiting("the watches have not seen everything yet");
         let answer = get(address, "/readyz").await;
@@ -131,6 +140,12 @@ mod tests {
         );
         health.ready();
         assert!(get(address, "/readyz").await.starts_with("HTTP/1.1 200"));
+        let metrics = get(address, "/metrics").await;
+        assert!(
+            metrics.contains("application/openmetrics-text")
+                && metrics.contains("volery_config_reloads_total"),
+            "{metrics}"
+        );
     }
 
     #[tokio::test]

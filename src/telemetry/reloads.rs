@@ -1,11 +1,15 @@
 //! How often the configuration was read, and what came of it: for a scrape of the daemon's own metrics.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 
 /// What came of one change of the file, the first reading included.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reload {
     /// All of it applies.
     Applied,
@@ -15,40 +19,71 @@ pub enum Reload {
     Refused,
 }
 
+impl Reload {
+    const ALL: [Self; 3] = [Self::Applied, Self::InPart, Self::Refused];
+
+    fn labels(self) -> [(&'static str, &'static str); 1] {
+        let outcome = match self {
+            Self::Applied => "applied",
+            Self::InPart => "in_part",
+            Self::Refused => "refused",
+        };
+        [("outcome", outcome)]
+    }
+}
+
 /// The tally of reloads. Clones share it.
 #[derive(Clone, Debug)]
-pub struct Reloads(watch::Sender<Tally>);
-
-#[derive(Debug, Default)]
-struct Tally {
-    counts: BTreeMap<Reload, u64>,
-    last: Option<Reload>,
+pub struct Reloads {
+    counts: Family<[(&'static str, &'static str); 1], Counter>,
+    is_successful: Gauge,
+    last: Arc<watch::Sender<Option<Reload>>>,
 }
 
 impl Default for Reloads {
     fn default() -> Self {
-        Self(watch::Sender::new(Tally::default()))
+        let counts = Family::default();
+        for reload in Reload::ALL {
+            // Each is there from the start, so that an increase of it is seen.
+            drop(counts.get_or_create(&reload.labels()));
+        }
+        Self {
+            counts,
+            is_successful: Gauge::default(),
+            last: Arc::new(watch::Sender::new(None)),
+        }
     }
 }
 
 impl Reloads {
     /// One more.
     pub fn count(&self, reload: Reload) {
-        self.0.send_modify(|tally| {
-            let count = tally.counts.entry(reload).or_default();
-            *count = count.saturating_add(1);
-            tally.last = Some(reload);
-        });
+        self.counts.get_or_create(&reload.labels()).inc();
+        self.is_successful.set(i64::from(reload == Reload::Applied));
+        self.last.send_replace(Some(reload));
     }
 
     /// How many came out so.
     pub fn of(&self, reload: Reload) -> u64 {
-        self.0.borrow().counts.get(&reload).copied().unwrap_or(0)
+        self.counts.get_or_create(&reload.labels()).get()
     }
 
     /// What came of the last one: anything but [`Reload::Applied`] asks for a person. `None` before the first.
     pub fn last(&self) -> Option<Reload> {
-        self.0.borrow().last
+        *self.last.borrow()
+    }
+
+    pub(super) fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "volery_config_reloads",
+            "Times the configuration file was read after a change, by what came of it",
+            self.counts.clone(),
+        );
+        registry.register(
+            "volery_config_last_reload_successful",
+            "Whether all of the configuration file applies as it is now",
+            self.is_successful.clone(),
+        );
     }
 }
 
@@ -68,9 +103,7 @@ mod tests {
         ] {
             reloads.clone().count(reload);
         }
-        let counts =
-            [Reload::Applied, Reload::InPart, Reload::Refused].map(|reload| reloads.of(reload));
-        assert_eq!(counts, [1, 1, 2]);
+        assert_eq!(Reload::ALL.map(|reload| reloads.of(reload)), [1, 1, 2]);
         assert_eq!(reloads.last(), Some(Reload::InPart));
     }
 }
