@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// So that a trial that hangs fails, with its account, instead of hanging the run.
-const LONGEST: Duration = Duration::from_secs(1200);
+const LONGEST: Duration = Duration::from_secs(2400);
 
 /// How much later the controller-manager sees what happens, in trials under lag (design section 3, fact 4).
 pub const LAG: Duration = Duration::from_millis(500);

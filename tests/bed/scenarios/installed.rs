@@ -178,7 +178,7 @@ async fn static_binary() -> std::path::PathBuf {
     let output = process::command("nice")
         .args([
             "-n",
-            "19",
+            "10",
             env!("CARGO"),
             "build",
             "--release",

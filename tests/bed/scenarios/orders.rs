@@ -385,7 +385,7 @@ async fn plugin(_: &Scene, namespace: &Namespace) {
             namespace.name.as_str(),
             X,
             "step",
-            "1,",
+            "1/3,",
             "checking",
             "2/2",
             "8/8",
