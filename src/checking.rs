@@ -9,11 +9,11 @@ use clap::{Args, ValueEnum};
 use volery::analysis::metrics;
 use volery::chain::chain;
 use volery::check::{FileReport, Report, Strictness, Verdict, ask, check};
-use volery::cluster::{Cluster, NoFence, connect, connect_as, connect_in};
+use volery::cluster::{Cluster, NoFence, connect, connect_as};
 use volery::config::Loaded;
 use volery::telemetry::log;
 
-use crate::complain;
+use crate::{complain, variable};
 
 /// How it is used.
 pub const AFTER_HELP: &str = "\
@@ -107,19 +107,18 @@ fn go_live(
         .build()
         .map_err(|error| format!("the runtime cannot be started: {error}"))?;
     runtime.block_on(async {
-        let client = match (&place.account, &place.context) {
-            (Some(account), context) => connect_as(context.as_deref(), account).await,
-            (None, Some(context)) => connect_in(context).await,
-            (None, None) => connect().await,
+        let context = place.context.as_deref();
+        let client = match &place.account {
+            Some(account) => connect_as(context, account).await,
+            None => connect(context).await,
         };
         let client = client.map_err(|error| chain(&error))?;
-        let environment = |name: &str| std::env::var(name).ok();
         let mut files = Vec::new();
         for (mut file, loaded) in checked {
             if let Some(loaded) = loaded {
                 // What has been read for one file may have changed before the next.
                 let cluster = Cluster::new(client.clone(), log::wall_clock(), Arc::new(NoFence));
-                let metrics = metrics(loaded.config.prometheus.as_ref(), &environment)
+                let metrics = metrics(loaded.config.prometheus.as_ref(), &variable)
                     .map_err(|error| chain(&error))?;
                 let (remarks, services) =
                     ask(&loaded, &cluster, &metrics, place.namespace.as_deref()).await;

@@ -191,7 +191,7 @@ async fn run(
         }
         end.send_replace(Lifetime::Ending);
     });
-    let client = volery::cluster::connect().await?;
+    let client = volery::cluster::connect(None).await?;
     let candidacy = stands.map(|(lease, identity)| Candidacy {
         lease: LeaseName {
             namespace: client.default_namespace().to_owned(),
@@ -249,6 +249,7 @@ fn alerts(clock: &Clock) -> Box<AlertsOf> {
     Box::new(move |config| Alerts::new(config.channels.values(), &variable, &carrier, &clock))
 }
 
+/// An environment variable.
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }

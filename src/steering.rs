@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use volery::cluster::{Cluster, Depth, NoFence, Scope, connect, connect_in};
+use volery::cluster::{Cluster, Depth, NoFence, Scope, connect};
 use volery::config::parse_duration;
 use volery::operator::{self, DeploymentName, OrderError, Report, Service, Waited};
 use volery::rollout::command::{Answer, Answered, Leave, Verb};
@@ -257,11 +257,9 @@ impl From<OneOrder> for ManyOrders {
 
 /// The cluster, and the namespace that is meant.
 async fn reach(place: Place) -> Result<(Cluster, String), String> {
-    let client = match &place.context {
-        Some(context) => connect_in(context).await,
-        None => connect().await,
-    };
-    let client = client.map_err(|error| volery::chain::chain(&error))?;
+    let client = connect(place.context.as_deref())
+        .await
+        .map_err(|error| volery::chain::chain(&error))?;
     let namespace = place
         .namespace
         .unwrap_or_else(|| client.default_namespace().to_owned());

@@ -1,7 +1,7 @@
 //! HorizontalPodAutoscalers, read when a service is registered and when a rollout opens: nothing is decided on them, so they
 //! are not watched, and at rest nothing is asked.
 
-use kube::api::{Api, ApiResource, DynamicObject, ListParams};
+use kube::api::{DynamicObject, ListParams};
 use serde_json::Value;
 
 use super::error::Request;
@@ -16,8 +16,6 @@ pub(super) const AUTOSCALERS: Resource = Resource {
     name: "horizontalpodautoscalers",
 };
 
-const VERSION: &str = "v2";
-
 impl Cluster {
     /// The autoscalers of Deployments in a namespace.
     ///
@@ -25,15 +23,8 @@ impl Cluster {
     ///
     /// When they cannot be read.
     pub async fn autoscalers(&self, namespace: &str) -> Result<Vec<Autoscaler>, ClusterError> {
-        let resource = ApiResource {
-            group: AUTOSCALERS.group.to_owned(),
-            version: VERSION.to_owned(),
-            api_version: format!("{}/{VERSION}", AUTOSCALERS.group),
-            kind: "HorizontalPodAutoscaler".to_owned(),
-            plural: AUTOSCALERS.name.to_owned(),
-        };
-        let api: Api<DynamicObject> =
-            Api::namespaced_with(self.client.clone(), namespace, &resource);
+        let resource = AUTOSCALERS.in_version("v2", "HorizontalPodAutoscaler");
+        let api = self.api_of(&resource, namespace);
         let what = format!("list {} in {namespace}", AUTOSCALERS.name);
         let list = within_deadline(what, Request::Plain, api.list(&ListParams::default())).await?;
         Ok(list.items.iter().filter_map(autoscaler).collect())

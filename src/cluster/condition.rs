@@ -17,14 +17,14 @@
 //! Only X's `status` is written, by a strategic merge patch of this one condition. Its preconditions are X's uid and the
 //! version on which it was decided: a write that comes late, from a deposed replica or after X was given back, fails.
 
-use kube::api::{DynamicObject, Patch, PatchParams};
+use kube::api::{DynamicObject, Patch};
 use serde_json::{Value, json};
 
 use super::error::Request;
 use super::events::one_line;
-use super::perform::within_deadline;
+use super::perform::{patch_params, within_deadline};
 use super::rights::Resource;
-use super::{Cluster, ClusterError, Kind, MANAGER};
+use super::{Cluster, ClusterError, Kind};
 use crate::rollout::Status;
 use crate::rollout::observation::Deployment;
 use crate::rollout::plan::Attention;
@@ -146,10 +146,7 @@ impl Cluster {
             "metadata": {"uid": original.uid, "resourceVersion": original.resource_version.0},
             "status": {"conditions": [condition]},
         }));
-        let params = PatchParams {
-            field_manager: Some(MANAGER.to_owned()),
-            ..PatchParams::default()
-        };
+        let params = patch_params();
         let api = self.api(Kind::Deployment, namespace);
         let patched = within_deadline(
             what,

@@ -33,22 +33,14 @@ pub enum ConnectError {
 /// How long the connection itself may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Connects with a kubeconfig or, inside a cluster, with the pod's own credentials.
+/// Connects with this context of the kubeconfig; where none is named with its current one or, inside a cluster, with the
+/// pod's own credentials.
 ///
 /// # Errors
 ///
-/// When there are no credentials, or no client can be made from them. Nothing is sent yet.
-pub async fn connect() -> Result<Client, ConnectError> {
-    client(config(None).await?)
-}
-
-/// Connects with this context of the kubeconfig.
-///
-/// # Errors
-///
-/// When there is no such context, or no client can be made from it. Nothing is sent yet.
-pub async fn connect_in(context: &str) -> Result<Client, ConnectError> {
-    client(config(Some(context)).await?)
+/// When there are no credentials, no such context, or no client can be made from them. Nothing is sent yet.
+pub async fn connect(context: Option<&str>) -> Result<Client, ConnectError> {
+    client(config(context).await?)
 }
 
 /// Connects on behalf of another account, such as `system:serviceaccount:workers:volery`: its rights count, and the
@@ -56,7 +48,7 @@ pub async fn connect_in(context: &str) -> Result<Client, ConnectError> {
 ///
 /// # Errors
 ///
-/// Those of [`connect`], or of [`connect_in`] where there is a context.
+/// Those of [`connect`].
 pub async fn connect_as(context: Option<&str>, account: &str) -> Result<Client, ConnectError> {
     let mut config = config(context).await?;
     config.auth_info.impersonate = Some(account.to_owned());

@@ -50,7 +50,7 @@ impl Service<Request<Body>> for Deadlines {
         let client = self.client.clone();
         let query = request.uri().query().unwrap_or_default();
         let watches = query.split('&').any(|parameter| parameter == "watch=true");
-        let allowed = fence::check(&self.fence, request.method(), request.uri().path());
+        let allowed = fence::check(self.fence.as_ref(), request.method(), request.uri().path());
         Box::pin(async move {
             let limit = allowed?.min(ANSWER);
             let answer = async {

@@ -11,16 +11,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{Api, DynamicObject, Patch};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Notify;
 use tracing::{debug, warn};
 
-use super::error::Request;
-use super::perform::within_deadline;
+use super::perform::{create, patch};
 use super::rights::Resource;
-use super::{Cluster, ClusterError, Kind, MANAGER};
+use super::{Cluster, ClusterError, Kind};
 use crate::rollout::observation::{Deployment, Uid};
 
 /// `v1` Events: those that `kubectl describe` counts.
@@ -115,17 +114,8 @@ impl Notice {
         text: &str,
         tone: Tone,
     ) -> Self {
-        Self {
-            namespace: namespace.to_owned(),
-            kind: Kind::Deployment,
-            object: original.name.clone(),
-            uid: original.uid.clone(),
-            reason,
-            about: one_line(text),
-            message: one_line(text),
-            tone,
-            at: Timestamp::UNIX_EPOCH,
-        }
+        let (name, uid) = (&original.name, &original.uid);
+        Self::of(namespace, Kind::Deployment, name, uid, reason, text, tone)
     }
 
     /// The same notice, which says nothing new as long as `about` is the same, with other numbers or not.
@@ -139,14 +129,32 @@ impl Notice {
 
     /// A notice about the daemon itself. Of `text` the first line is told, at most 1024 bytes of it.
     pub fn about_us(pod: &OwnPod, reason: &'static str, text: &str, tone: Tone) -> Self {
+        let OwnPod {
+            namespace,
+            name,
+            uid,
+        } = pod;
+        Self::of(namespace, Kind::Pod, name, uid, reason, text, tone)
+    }
+
+    fn of(
+        namespace: &str,
+        kind: Kind,
+        object: &str,
+        uid: &Uid,
+        reason: &'static str,
+        text: &str,
+        tone: Tone,
+    ) -> Self {
+        let message = one_line(text);
         Self {
-            namespace: pod.namespace.clone(),
-            kind: Kind::Pod,
-            object: pod.name.clone(),
-            uid: pod.uid.clone(),
+            namespace: namespace.to_owned(),
+            kind,
+            object: object.to_owned(),
+            uid: uid.clone(),
             reason,
-            about: one_line(text),
-            message: one_line(text),
+            about: message.clone(),
+            message,
             tone,
             at: Timestamp::UNIX_EPOCH,
         }
@@ -335,17 +343,7 @@ impl Cluster {
 
     async fn create_event(&self, notice: &Notice) -> Result<(), ClusterError> {
         let what = format!("create events {}/{}", notice.namespace, notice.name());
-        let refused = |error: serde_json::Error| ClusterError::Refused {
-            what: what.clone(),
-            message: error.to_string(),
-        };
-        let event: DynamicObject = serde_json::from_value(notice.body()).map_err(refused)?;
-        let params = PostParams {
-            field_manager: Some(MANAGER.to_owned()),
-            ..PostParams::default()
-        };
-        let api = self.events(&notice.namespace);
-        within_deadline(what, Request::Plain, api.create(&params, &event))
+        create(&self.events(&notice.namespace), what, notice.body())
             .await
             .map(drop)
     }
@@ -371,33 +369,16 @@ impl Cluster {
     async fn patch_event(
         &self,
         notice: &Notice,
-        patch: Value,
+        change: Value,
     ) -> Result<DynamicObject, ClusterError> {
         let name = notice.name();
         let what = format!("patch events {}/{name}", notice.namespace);
-        let params = PatchParams {
-            field_manager: Some(MANAGER.to_owned()),
-            ..PatchParams::default()
-        };
         let api = self.events(&notice.namespace);
-        let patch = Patch::Merge(patch);
-        within_deadline(
-            what,
-            Request::Conditional,
-            api.patch(&name, &params, &patch),
-        )
-        .await
+        patch(&api, what, &name, &Patch::Merge(change)).await
     }
 
     fn events(&self, namespace: &str) -> Api<DynamicObject> {
-        let resource = ApiResource {
-            group: EVENTS.group.to_owned(),
-            version: "v1".to_owned(),
-            api_version: "v1".to_owned(),
-            kind: "Event".to_owned(),
-            plural: EVENTS.name.to_owned(),
-        };
-        Api::namespaced_with(self.client.clone(), namespace, &resource)
+        self.api_of(&EVENTS.in_version("v1", "Event"), namespace)
     }
 }
 

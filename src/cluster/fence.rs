@@ -1,7 +1,6 @@
 //! The right to write. A daemon that may have been deposed must not: not even what it decided on while it led
 //! (case K54). So it is asked about at the last moment, by the client itself, of every request that writes.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use http::Method;
@@ -32,11 +31,7 @@ pub(super) struct Closed;
 
 /// How long a request may take: one that writes as long as the fence is open. The Lease itself is written by who does not
 /// lead yet.
-pub(super) fn check(
-    fence: &Arc<dyn Fence>,
-    method: &Method,
-    path: &str,
-) -> Result<Duration, Closed> {
+pub(super) fn check(fence: &dyn Fence, method: &Method, path: &str) -> Result<Duration, Closed> {
     let reads = *method == Method::GET;
     let lease = path.starts_with(&format!("/apis/{}/", LEASES.group));
     if reads || lease {
@@ -59,7 +54,6 @@ mod tests {
 
     #[test]
     fn behind_a_closed_fence_only_reading_and_the_lease_are_possible() {
-        let shut: Arc<dyn Fence> = Arc::new(Shut);
         let deployment = "/apis/apps/v1/namespaces/workers/deployments/orders";
         let lease = "/apis/coordination.k8s.io/v1/namespaces/volery/leases/volery";
         for (method, path, sent) in [
@@ -79,9 +73,8 @@ mod tests {
                 true,
             ),
         ] {
-            assert_eq!(check(&shut, &method, path).is_ok(), sent, "{method} {path}");
-            let open: Arc<dyn Fence> = Arc::new(NoFence);
-            assert!(check(&open, &method, path).is_ok(), "{method} {path}");
+            assert_eq!(check(&Shut, &method, path).is_ok(), sent, "{method} {path}");
+            assert!(check(&NoFence, &method, path).is_ok(), "{method} {path}");
         }
     }
 }

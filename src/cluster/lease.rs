@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kube::api::{Api, ApiResource, DynamicObject, PatchParams, PostParams};
+use kube::api::{Api, DynamicObject};
 use serde_json::{Value, json};
 
 use super::error::Request;
-use super::perform::{patch_of, put, test, within_deadline};
+use super::perform::{create, patch, patch_of, put, test, within_deadline};
 use super::rights::Resource;
-use super::{Cluster, ClusterError, MANAGER};
+use super::{Cluster, ClusterError};
 
 /// Leases, as Roles name them.
 pub(super) const LEASES: Resource = Resource {
@@ -99,17 +99,7 @@ impl Cluster {
                 "leaseTransitions": 0,
             },
         });
-        let object: DynamicObject =
-            serde_json::from_value(body).map_err(|error| ClusterError::Refused {
-                what: what.clone(),
-                message: error.to_string(),
-            })?;
-        let params = PostParams {
-            field_manager: Some(MANAGER.to_owned()),
-            ..PostParams::default()
-        };
-        let api = self.leases(&lease.namespace);
-        let created = within_deadline(what, Request::Plain, api.create(&params, &object)).await?;
+        let created = create(&self.leases(&lease.namespace), what, body).await?;
         Ok(record(&created))
     }
 
@@ -144,30 +134,13 @@ impl Cluster {
                 operations.push(put("/spec/renewTime", now));
             }
         }
-        let params = PatchParams {
-            field_manager: Some(MANAGER.to_owned()),
-            ..PatchParams::default()
-        };
-        let patch = patch_of(operations);
         let api = self.leases(&lease.namespace);
-        let patched = within_deadline(
-            what,
-            Request::Conditional,
-            api.patch(&lease.name, &params, &patch),
-        )
-        .await?;
+        let patched = patch(&api, what, &lease.name, &patch_of(operations)).await?;
         Ok(record(&patched))
     }
 
     fn leases(&self, namespace: &str) -> Api<DynamicObject> {
-        let resource = ApiResource {
-            group: LEASES.group.to_owned(),
-            version: "v1".to_owned(),
-            api_version: "coordination.k8s.io/v1".to_owned(),
-            kind: "Lease".to_owned(),
-            plural: LEASES.name.to_owned(),
-        };
-        Api::namespaced_with(self.client.clone(), namespace, &resource)
+        self.api_of(&LEASES.in_version("v1", "Lease"), namespace)
     }
 }
 

@@ -39,7 +39,7 @@ mod survey;
 mod watch;
 
 pub use condition::{CONDITION, Condition};
-pub use connect::{ConnectError, connect, connect_as, connect_in};
+pub use connect::{ConnectError, connect, connect_as};
 pub use error::ClusterError;
 pub use events::{Events, Notice, OwnPod, Tone};
 pub use fence::{Fence, NoFence};
@@ -124,7 +124,11 @@ impl Cluster {
     }
 
     fn api(&self, kind: Kind, namespace: &str) -> Api<DynamicObject> {
-        Api::namespaced_with(self.client.clone(), namespace, &kind.resource())
+        self.api_of(&kind.resource(), namespace)
+    }
+
+    fn api_of(&self, resource: &ApiResource, namespace: &str) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), namespace, resource)
     }
 }
 
@@ -186,16 +190,7 @@ impl Kind {
     }
 
     fn resource(self) -> ApiResource {
-        let (group, version) = self
-            .api_version()
-            .split_once('/')
-            .unwrap_or(("", self.api_version()));
-        ApiResource {
-            group: group.to_owned(),
-            version: version.to_owned(),
-            api_version: self.api_version().to_owned(),
-            kind: self.name().to_owned(),
-            plural: self.plural().to_owned(),
-        }
+        let version = self.api_version().rsplit('/').next().unwrap_or_default();
+        Resource::from(self).in_version(version, self.name())
     }
 }

@@ -4,7 +4,8 @@ use std::future::Future;
 
 use json_patch::{Patch as Operations, PatchOperation, RemoveOperation};
 use kube::api::{
-    DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy,
+    Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions,
+    PropagationPolicy,
 };
 use serde_json::{Value, json};
 
@@ -35,6 +36,43 @@ pub(super) async fn within_deadline<T>(
             what,
             after: DEADLINE,
         }),
+    }
+}
+
+/// Creates what `body` says, under our name.
+pub(super) async fn create(
+    api: &Api<DynamicObject>,
+    what: String,
+    body: Value,
+) -> Result<DynamicObject, ClusterError> {
+    let object: DynamicObject =
+        serde_json::from_value(body).map_err(|error| ClusterError::Refused {
+            what: what.clone(),
+            message: error.to_string(),
+        })?;
+    let params = PostParams {
+        field_manager: Some(MANAGER.to_owned()),
+        ..PostParams::default()
+    };
+    within_deadline(what, Request::Plain, api.create(&params, &object)).await
+}
+
+/// Patches an object that is as the patch expects it, under our name.
+pub(super) async fn patch(
+    api: &Api<DynamicObject>,
+    what: String,
+    name: &str,
+    patch: &Patch<Value>,
+) -> Result<DynamicObject, ClusterError> {
+    let params = patch_params();
+    within_deadline(what, Request::Conditional, api.patch(name, &params, patch)).await
+}
+
+/// Under our name.
+pub(super) fn patch_params() -> PatchParams {
+    PatchParams {
+        field_manager: Some(MANAGER.to_owned()),
+        ..PatchParams::default()
     }
 }
 
@@ -113,7 +151,7 @@ impl Cluster {
                 template,
             } => {
                 let mut operations = unchanged(uid, resource_version);
-                operations.extend([put("/spec/template", template.json().clone())]);
+                operations.push(put("/spec/template", template.json().clone()));
                 self.patch_json(kind, namespace, name, operations).await
             }
             Action::CreateClone {
@@ -172,7 +210,7 @@ impl Cluster {
             } => {
                 let owner = owner_reference(&owner(original));
                 let mut operations = unchanged(uid, resource_version);
-                operations.extend([put("/metadata/ownerReferences", json!([owner]))]);
+                operations.push(put("/metadata/ownerReferences", json!([owner])));
                 self.patch_json(kind, namespace, name, operations).await
             }
             Action::ReplaceTemplate {
@@ -287,21 +325,7 @@ impl Cluster {
             .unwrap_or_default()
             .to_owned();
         let what = format!("create {} {namespace}/{name}", kind.plural());
-        let object: DynamicObject =
-            serde_json::from_value(body).map_err(|error| ClusterError::Refused {
-                what: what.clone(),
-                message: error.to_string(),
-            })?;
-        let params = PostParams {
-            field_manager: Some(MANAGER.to_owned()),
-            ..PostParams::default()
-        };
-        let created = within_deadline(
-            what,
-            Request::Plain,
-            self.api(kind, namespace).create(&params, &object),
-        )
-        .await?;
+        let created = create(&self.api(kind, namespace), what, body).await?;
         self.store.answered(kind, &created);
         Ok(())
     }
@@ -325,13 +349,7 @@ impl Cluster {
         patch: &Patch<Value>,
     ) -> Result<(), ClusterError> {
         let what = format!("patch {} {namespace}/{name}", kind.plural());
-        let params = PatchParams {
-            field_manager: Some(MANAGER.to_owned()),
-            ..PatchParams::default()
-        };
-        let api = self.api(kind, namespace);
-        let patched =
-            within_deadline(what, Request::Conditional, api.patch(name, &params, patch)).await?;
+        let patched = self::patch(&self.api(kind, namespace), what, name, patch).await?;
         self.store.answered(kind, &patched);
         Ok(())
     }

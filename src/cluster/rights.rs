@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kube::api::ApiResource;
+
 use super::Kind;
 use super::autoscaler::AUTOSCALERS;
 use super::condition::DEPLOYMENT_STATUS;
@@ -102,6 +104,23 @@ pub struct Resource {
     pub group: &'static str,
     /// The plural, with the subresource where there is one: `deployments/status`.
     pub name: &'static str,
+}
+
+impl Resource {
+    /// As requests name it.
+    pub(super) fn in_version(self, version: &str, kind: &str) -> ApiResource {
+        let api_version = match self.group {
+            "" => version.to_owned(),
+            group => format!("{group}/{version}"),
+        };
+        ApiResource {
+            group: self.group.to_owned(),
+            version: version.to_owned(),
+            api_version,
+            kind: kind.to_owned(),
+            plural: self.name.to_owned(),
+        }
+    }
 }
 
 impl From<Kind> for Resource {
