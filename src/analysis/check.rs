@@ -109,11 +109,7 @@ struct Question<'a> {
 impl Question<'_> {
     /// What is found about each canary pod, in their order; or once, where the expression names no pod.
     async fn ask(&self) -> Vec<Finding> {
-        let subjects: Vec<Subject<'_>> = if self.query.mentions_pod() {
-            self.round.pods.canary.iter().map(Some).collect()
-        } else {
-            vec![None]
-        };
+        let subjects = self.query.subjects(self.round.pods);
         let answers = self.answers(self.query.request(), &subjects).await;
         let judgements: Vec<Result<Judgement, Unavailable>> = answers
             .into_iter()

@@ -10,7 +10,7 @@ use super::batch::Request;
 use super::pod::{PodName, Pods, Role};
 use super::source::{Comparison, Kind, Lexeme, POD, SourceError, Template, scan, tidy};
 use super::verdict::Rule;
-use crate::config::OnNoData;
+use crate::config::{Expression, OnNoData, Service};
 
 /// The longest expression that is accepted, in bytes. Regular expressions over many names can be long.
 const MAX_LENGTH: usize = 8 * 1024;
@@ -120,6 +120,16 @@ pub(super) enum Operand {
 }
 
 impl Query {
+    /// The success expressions of a service, each as the file has it. All of them were understood when the file was read.
+    #[must_use]
+    pub fn of(service: &Service) -> Vec<Self> {
+        let of = |expression: &Expression| {
+            let query = Self::parse(expression.text()).ok()?;
+            Some(query.with_on_no_data(expression.on_no_data))
+        };
+        service.success.iter().filter_map(of).collect()
+    }
+
     /// Understands `text`, or says why it cannot be judged.
     ///
     /// # Errors
@@ -168,6 +178,16 @@ impl Query {
     #[must_use]
     pub fn mentions_pod(&self) -> bool {
         self.shown.mentions_pod()
+    }
+
+    /// What it is about: each canary pod of `pods`, in their order; or nothing in particular, where it names no pod.
+    #[must_use]
+    pub fn subjects<'a>(&self, pods: &'a Pods) -> Vec<Option<&'a PodName>> {
+        if self.mentions_pod() {
+            pods.canary.iter().map(Some).collect()
+        } else {
+            vec![None]
+        }
     }
 
     /// The rule by which the answer is judged.

@@ -126,12 +126,6 @@ async fn expressions(
             "no pod runs, so no expression was asked".to_owned(),
         )];
     }
-    // What the file was loaded with has parsed before.
-    let queries: Vec<Query> = service
-        .success
-        .iter()
-        .filter_map(|expression| Query::parse(expression.text()).ok())
-        .collect();
     let pods: Vec<PodName> = running
         .iter()
         .take(MOST_PODS)
@@ -144,7 +138,7 @@ async fn expressions(
         primary: pods,
     };
     let report = Checker::new(Arc::clone(metrics), PATIENCE)
-        .check(&queries, &pods)
+        .check(&Query::of(service), &pods)
         .await;
     service::of_expressions(&report, asked, running.len())
 }

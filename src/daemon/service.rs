@@ -120,7 +120,7 @@ impl ServiceTask {
             shared.cluster.clone(),
         );
         Self {
-            queries: queries_of(service),
+            queries: Query::of(service),
             assignments,
             assignment,
             given_back: None,
@@ -190,7 +190,7 @@ impl ServiceTask {
         }
         let service = &assignment.service;
         if service.success != self.service().success {
-            self.queries = queries_of(service);
+            self.queries = Query::of(service);
         }
         if service.name != self.service().name {
             self.told.rename(service.name.to_string());
@@ -558,15 +558,4 @@ impl ServiceTask {
             check.abort();
         }
     }
-}
-
-/// Every expression was parsed when the file was read.
-fn queries_of(service: &Service) -> Vec<Query> {
-    let expressions = service.success.iter();
-    expressions
-        .filter_map(|expression| {
-            let query = Query::parse(expression.text()).ok()?;
-            Some(query.with_on_no_data(expression.on_no_data))
-        })
-        .collect()
 }

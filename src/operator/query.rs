@@ -168,11 +168,7 @@ pub async fn try_out(
     for query in queries {
         let report = checker.check(std::slice::from_ref(query), pods).await;
         let verdicts = Verdicts::of(query, &report.findings);
-        let subjects: Vec<Option<&PodName>> = if query.mentions_pod() {
-            pods.canary.iter().map(Some).collect()
-        } else {
-            vec![None]
-        };
+        let subjects = query.subjects(pods);
         let judged: Vec<Option<&PodName>> = subjects
             .iter()
             .copied()

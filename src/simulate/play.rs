@@ -251,17 +251,11 @@ impl<'a> Play<'a> {
             let image = Version::first().image(name);
             cluster.apply(&deployment(namespace, name, scenario.replicas, &image))?;
         }
-        // Every expression was parsed when the file was loaded.
-        let queries = service
-            .success
-            .iter()
-            .filter_map(|expression| Query::parse(expression.text()).ok())
-            .collect();
         let prometheus = Prometheus::new(
             cluster.clone(),
             &service.namespace,
             &service.deployment,
-            queries,
+            Query::of(service),
         );
         Ok(Self {
             file: watch::Sender::new(Arc::new(Ok(loaded.clone()))),

@@ -14,7 +14,7 @@ use volery::daemon;
 use volery::operator::{self, DeploymentName};
 
 use super::{Place, REFUSED, print, reach};
-use crate::complain;
+use crate::{complain, variable};
 
 /// How long a single query may take where no file says how often there are checks.
 const CHECK_INTERVAL: Duration = config::DEFAULT_QUERY_TIMEOUT;
@@ -70,9 +70,8 @@ async fn ask(arguments: Arguments) -> Result<ExitCode, String> {
             cast.service
         ));
     }
-    let environment = |name: &str| std::env::var(name).ok();
-    let metrics = analysis::metrics(Some(&question.prometheus), &environment)
-        .map_err(|error| chain(&error))?;
+    let metrics =
+        analysis::metrics(Some(&question.prometheus), &variable).map_err(|error| chain(&error))?;
     print(&format!("{cast}\nPrometheus: {}", question.prometheus.url));
     let tried = operator::try_out(
         &metrics,
@@ -130,11 +129,7 @@ fn question(arguments: Arguments) -> Result<Question, String> {
         });
     };
     let queries = if given.is_empty() {
-        let parse = |expression: &config::Expression| {
-            Query::parse(expression.text()).map_err(|error| error.to_string())
-        };
-        let queries = entry.success.iter().map(parse);
-        queries.collect::<Result<Vec<_>, _>>()?
+        Query::of(&entry)
     } else {
         given
     };

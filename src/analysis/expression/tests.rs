@@ -1,6 +1,9 @@
+use std::path::Path;
+
 use proptest::prelude::*;
 
 use super::*;
+use crate::config::Config;
 
 fn pod() -> PodName {
     PodName::new("orders-worker-abc").unwrap()
@@ -394,4 +397,24 @@ proptest! {
         let unusual = matches!(refused, Some(ExpressionError::Unsplittable { .. } | ExpressionError::Invalid { .. }));
         prop_assert!(!unusual, "{} is {:?}: {:?}", tidied, tree, refused);
     }
+}
+
+#[test]
+fn the_expressions_of_a_service_are_as_its_file_has_them() {
+    let text = "namespace: workers\nprometheus-base-url: http://prometheus:9090/\norders: {breakpoint: 50%, step: 10%, abort: 2m, \
+                max_step_duration: 10m, check_success_step_duration: 2m, success: [{expr: a == 0}, {expr: b > 5, on_no_data: pass}]}\n";
+    let loaded = Config::parse(Path::new("orders.yaml"), text, &|_| Ok(())).unwrap();
+    let config = loaded.into_valid().unwrap();
+    let queries = Query::of(config.services.values().next().unwrap());
+    let told: Vec<(String, OnNoData)> = queries
+        .iter()
+        .map(|query| (query.text(), query.on_no_data()))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("a == 0".to_owned(), OnNoData::Fail),
+            ("b > 5".to_owned(), OnNoData::Pass)
+        ]
+    );
 }
