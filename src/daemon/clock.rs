@@ -13,6 +13,14 @@ pub(super) fn now() -> Instant {
     Instant::now()
 }
 
+/// Waits for a moment; for ever where there is none.
+pub(super) async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Whether the watches of a service's namespace see what happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sight {

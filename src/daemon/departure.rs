@@ -49,10 +49,7 @@ impl Departures {
 
     /// Waits until somebody's time has come; for ever where nobody leaves.
     pub async fn next(&self) {
-        match self.due.values().min() {
-            Some(at) => tokio::time::sleep_until(*at).await,
-            None => std::future::pending().await,
-        }
+        clock::until(self.due.values().min().copied()).await;
     }
 
     /// Those whose time has come. They are not told again.

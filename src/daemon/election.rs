@@ -167,7 +167,7 @@ impl Election {
             tokio::select! {
                 biased;
                 // Nothing is written any more; whatever was going on must stop.
-                () = over(end) => {
+                () = clock::until(end.map(|ends| ends.at)) => {
                     // It may have been renewed meanwhile.
                     if self.term.end() == end {
                         self.depose(&format!(
@@ -347,13 +347,6 @@ impl Election {
         if let Err(error) = given_up.await {
             debug!("{error}; it runs out by itself");
         }
-    }
-}
-
-async fn over(term: Option<Ends>) {
-    match term {
-        Some(ends) => tokio::time::sleep_until(ends.at).await,
-        None => std::future::pending().await,
     }
 }
 

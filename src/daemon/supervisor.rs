@@ -264,7 +264,7 @@ impl Supervisor {
                     return Err(DaemonError::WatchEnded);
                 }
                 () = changed(&mut self.readings) => self.take(Occasion::News),
-                () = until(self.retry) => self.take(Occasion::Retry),
+                () = clock::until(self.retry) => self.take(Occasion::Retry),
                 namespace = store.first_synced(&self.unseen) => {
                     self.unseen.remove(&namespace);
                     self.look_who_is_absent();
@@ -590,17 +590,18 @@ impl Supervisor {
     /// What is wrong with the file is told once for as long as it is: in the log, and the first of it on the daemon's own
     /// pod, for a file as a whole is no single Deployment's business.
     fn tell_problems(&mut self, loaded: &Loaded) {
-        let mut problems = BTreeSet::new();
-        let mut news = Vec::new();
-        for problem in &loaded.problems {
-            // On another line it is the same problem.
-            let what = format!("{}: {}", problem.path, problem.fault);
-            if !self.told.problems.contains(&what) {
-                let line = format!("{}:{problem}", loaded.file.display());
-                warn!("{line}");
-                news.push(line);
-            }
-            problems.insert(what);
+        let file = loaded.file.display();
+        // On another line it is the same problem.
+        let problems = loaded.problems.iter();
+        let problems =
+            problems.map(|it| (format!("{}: {}", it.path, it.fault), format!("{file}:{it}")));
+        let news = untold(&mut self.told.problems, problems);
+        let warnings = loaded.warnings.iter();
+        let warnings =
+            warnings.map(|it| (format!("{}: {}", it.path, it.doubt), format!("{file}:{it}")));
+        let doubts = untold(&mut self.told.warnings, warnings);
+        for line in news.iter().chain(&doubts) {
+            warn!("{line}");
         }
         if let Some(first) = news.first() {
             let more = match news.len().saturating_sub(1) {
@@ -609,16 +610,6 @@ impl Supervisor {
             };
             self.tell_on_pod(&format!("{first}{more}"));
         }
-        self.told.problems = problems;
-        let mut warnings = BTreeSet::new();
-        for warning in &loaded.warnings {
-            let what = format!("{}: {}", warning.path, warning.doubt);
-            if !self.told.warnings.contains(&what) {
-                warn!("{}:{warning}", loaded.file.display());
-            }
-            warnings.insert(what);
-        }
-        self.told.warnings = warnings;
     }
 
     /// Which entries are not as the file has them; the Deployments of bad ones show it.
@@ -662,6 +653,22 @@ impl Supervisor {
                 .tell(Notice::about_us(pod, REJECTED, text, Tone::Warning));
         }
     }
+}
+
+/// The lines about what has not been told yet, each with what it is about. From now on just that has been told.
+fn untold(
+    told: &mut BTreeSet<String>,
+    lines: impl Iterator<Item = (String, String)>,
+) -> Vec<String> {
+    let before = std::mem::take(told);
+    let mut news = Vec::new();
+    for (about, line) in lines {
+        if !before.contains(&about) {
+            news.push(line);
+        }
+        told.insert(about);
+    }
+    news
 }
 
 fn why_kept(loaded: &Loaded, name: &ServiceName, why: &Kept) -> String {
@@ -724,13 +731,6 @@ fn tell_changes(
 async fn changed(readings: &mut watch::Receiver<Arc<Reading>>) {
     if readings.changed().await.is_err() {
         std::future::pending::<()>().await;
-    }
-}
-
-async fn until(at: Option<clock::Instant>) {
-    match at {
-        Some(at) => tokio::time::sleep_until(at).await,
-        None => std::future::pending().await,
     }
 }
 
