@@ -138,26 +138,12 @@ async fn both(scene: Arc<Scene>) {
 }
 
 async fn killed(scene: Arc<Scene>) {
-    let pair = Pair::registered(&scene, "max_step_duration: 4s").await;
+    let mut pair = Pair::registered(&scene, "max_step_duration: 4s").await;
     let since = pair.applied((4, 6)).await;
-    let Pair {
-        namespace,
-        worker,
-        setup,
-        a,
-        b,
-    } = pair;
-    a.kill().await;
-    b.log_contains("leading: b has Lease ").await;
-    let a = called(&namespace, &setup, "a").await;
-    a.log_contains("standing by: b leads").await;
-    let pair = Pair {
-        namespace,
-        worker,
-        setup,
-        a,
-        b,
-    };
+    pair.a.kill().await;
+    pair.b.log_contains("leading: b has Lease ").await;
+    pair.a = called(&pair.namespace, &pair.setup, "a").await;
+    pair.a.log_contains("standing by: b leads").await;
     pair.promoted(since).await;
 }
 
@@ -176,31 +162,19 @@ async fn stopped(scene: Arc<Scene>) {
 }
 
 async fn given_up(scene: Arc<Scene>) {
-    let pair = Pair::registered(&scene, "").await;
-    let Pair {
-        namespace,
-        worker,
-        setup,
-        a,
-        b,
-    } = pair;
-    assert!(a.terminate().await.success());
-    b.log_contains("leading: b has Lease ").await;
-    b.log_contains("orders-worker: at rest").await;
+    let mut pair = Pair::registered(&scene, "").await;
+    assert!(pair.a.terminate().await.success());
+    pair.b.log_contains("leading: b has Lease ").await;
+    pair.b.log_contains("orders-worker: at rest").await;
     // The same name again is the same pod, whose container was started again.
-    b.kill().await;
-    let since = namespace.now().await;
-    let b = called(&namespace, &setup, "b").await;
-    b.log_contains_since(since, "leading: b has Lease ").await;
-    let a = called(&namespace, &setup, "a").await;
-    a.log_contains("standing by: b leads").await;
-    let pair = Pair {
-        namespace,
-        worker,
-        setup,
-        a,
-        b,
-    };
+    pair.b.kill().await;
+    let since = pair.namespace.now().await;
+    pair.b = called(&pair.namespace, &pair.setup, "b").await;
+    pair.b
+        .log_contains_since(since, "leading: b has Lease ")
+        .await;
+    pair.a = called(&pair.namespace, &pair.setup, "a").await;
+    pair.a.log_contains("standing by: b leads").await;
     let since = pair.applied((2, 8)).await;
     pair.promoted(since).await;
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 use tokio::time::sleep;
 
 use super::{
-    base::{Base, Held, Since, config, entry},
+    base::{Base, Held, Since, Watch, config, entry},
     leaving::nothing_of_ours,
     promises::{at_rest, never_beyond_the_step, no_other_pods, started, untouched},
 };
@@ -54,18 +54,25 @@ fn edited(held: &Held, from: &str, to: &str) -> String {
     edited
 }
 
+/// With another daemon, as its setup says by now.
+async fn started_again(held: Held) -> Held {
+    let held = held.meanwhile(Watch::Down, async |_, _| {}).await;
+    held.base
+        .daemon
+        .log_contains("orders-worker: at rest")
+        .await;
+    held
+}
+
 async fn removed(scene: Arc<Scene>) {
     let mut held = Held::registered(&scene).await;
     held.base
         .setup
         .extra_args
         .extend(["--release-after".to_owned(), "3s".to_owned()]);
-    let held = held
-        .meanwhile(super::base::Watch::Down, async |_, _| {})
-        .await;
+    let held = started_again(held).await;
     let base = &held.base;
     let (namespace, daemon) = (&base.namespace, &base.daemon);
-    daemon.log_contains("orders-worker: at rest").await;
     let since = Since::now(namespace, daemon).await;
     namespace.apply(&base.worker.clone().tag("v2")).await;
     held.hold_at(since, 4, 6).await;
@@ -181,22 +188,20 @@ async fn swapped(scene: Arc<Scene>) {
 
 async fn bad(scene: Arc<Scene>) {
     let mut held = Held::registered(&scene).await;
-    let pod = [("NAME", "volery-0"), ("NAMESPACE", ""), ("UID", "0e5f")];
-    for (key, value) in pod {
-        let value = if value.is_empty() {
-            &held.base.namespace.name
-        } else {
-            value
-        };
-        let variable = (format!("POD_{key}"), value.to_owned());
-        held.base.setup.env.push(variable);
-    }
-    let held = held
-        .meanwhile(super::base::Watch::Down, async |_, _| {})
-        .await;
+    let Base {
+        namespace, setup, ..
+    } = &mut held.base;
+    let pod = [
+        ("POD_NAME", "volery-0"),
+        ("POD_NAMESPACE", namespace.name.as_str()),
+        ("POD_UID", "0e5f"),
+    ];
+    setup
+        .env
+        .extend(pod.map(|(key, value)| (key.to_owned(), value.to_owned())));
+    let held = started_again(held).await;
     let base = &held.base;
     let (namespace, daemon) = (&base.namespace, &base.daemon);
-    daemon.log_contains("orders-worker: at rest").await;
     let since = Since::now(namespace, daemon).await;
     namespace.apply(&base.worker.clone().tag("v2")).await;
     let at = held.hold_at(since, 4, 6).await;
